@@ -1,0 +1,3 @@
+from treegraft.cli.main import entry
+
+entry()

@@ -1,0 +1,34 @@
+"""Logging and progress bars, both on stderr. Does not know what is logged; never prints to stdout."""
+
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from treegraft import settings
+
+
+def get_logger(name: str) -> logging.Logger:
+    """Logger below `treegraft`; pass `__name__`."""
+    return logging.getLogger(name)
+
+
+def configure() -> None:
+    """Send `treegraft.*` logs to stderr at TREEGRAFT_LOG_LEVEL; called once by each process's entry point."""
+    root = logging.getLogger("treegraft")
+    if root.handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.addHandler(handler)
+    root.setLevel(settings.read("TREEGRAFT_LOG_LEVEL").upper())
+    root.propagate = False
+
+
+def progress(iterable: Iterable[Any] | None = None, *, total: int | None = None, label: str, unit: str = "it") -> Any:
+    """A tqdm bar on stderr, silent when stderr is not a terminal. Use as iterator or with `.update(n)`."""
+    from tqdm import tqdm
+
+    return tqdm(
+        iterable, total=total, desc=label, unit=unit, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False
+    )
