@@ -25,7 +25,9 @@ class TreegraftError(Exception):
     exit_code = 1
 
 
-class UsageError(TreegraftError):
+class UsageError(TreegraftError, ValueError):
+    """Also a ValueError, so that callers of the Python API can catch it as one."""
+
     exit_code = 2
 
 
