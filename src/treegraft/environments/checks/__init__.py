@@ -1,0 +1,1 @@
+"""The rules, each a function from a World to findings."""

@@ -1,0 +1,1 @@
+"""What the user's package index says: resolution by uv, and wheels to compare an installed dist with."""

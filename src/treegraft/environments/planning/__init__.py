@@ -1,0 +1,1 @@
+"""The parts of a plan: what the resolver said, which dists move together, why each one is there, how it prints."""

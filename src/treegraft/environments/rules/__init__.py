@@ -1,0 +1,1 @@
+"""Tables of the rules as JSON files; `tables` loads and checks them."""
