@@ -330,6 +330,22 @@ class Script(Fact, frozen=True, kw_only=True):
     owners: tuple[str, ...]
 
 
+class LoadEvent(Fact, frozen=True, array_like=True):
+    """One thing that importing a module does; the words are those of agent/python_loads.py."""
+
+    kind: str  # import | from | load | flags
+    name: str
+    detail: str
+    guards: tuple[str, ...]
+
+
+class ModuleLoads(Fact, frozen=True, kw_only=True):
+    """What one Python file loads at module level, in order."""
+
+    path: str
+    events: tuple[LoadEvent, ...]
+
+
 class CacheFolder(Fact, frozen=True, kw_only=True):
     """Compiled for this very machine and environment: never to be copied."""
 
@@ -356,6 +372,7 @@ class Environment(Fact, frozen=True, kw_only=True):
     pth_files: tuple[PthFile, ...]
     scripts: tuple[Script, ...]
     caches: tuple[CacheFolder, ...]
+    python_loads: tuple[ModuleLoads, ...] = ()  # of the first modules that importing a dist runs
 
 
 class Inventory(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
