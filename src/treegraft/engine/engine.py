@@ -1,4 +1,4 @@
-"""The engine: requests in, step outputs out. Owns model, pools, scheduler and round; knows no HTTP, no process, no chat.
+"""The engine: requests in, step outputs out. Owns models, pools, scheduler and round; knows no HTTP and no chat.
 
 A step is: admit, prefill at most `prefill_chunk` prompt tokens, one round for everybody who is prefilled.
 """

@@ -1,4 +1,4 @@
-"""Packs the rows of several sequences into the padded tensors of one pass. Knows slots and positions, not who owns them.
+"""Packs rows of several sequences into the padded tensors of one pass. Knows slots and positions, not who owns them.
 
 One sequence's rows in a target pass, n rows after `length` tokens that have K/V:
 
@@ -35,7 +35,11 @@ def prefill_rows(tokens: Seq[int], slots: NDArray[np.int64], context: NDArray[np
     """Rows of the next len(tokens) prompt tokens."""
     count = len(tokens)
     return Rows(
-        np.asarray(tokens, np.int64), np.arange(count), slots, context, np.tril(np.ones((count, count), np.bool_))
+        np.asarray(tokens, np.int64),
+        np.arange(count),
+        slots,
+        context,
+        np.tril(np.ones((count, count), np.bool_)),
     )
 
 

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Sequence as Seq
 from types import TracebackType
 
-
 from treegraft.engine.config import EngineConfig, Method
 from treegraft.engine.engine import Engine
 from treegraft.engine.request import Completion, Request, SamplingParams, StepOutput
@@ -55,7 +54,8 @@ class LLM:
         each = _params_for(params, len(batch))
         ids = [f"llm-{next(self._ids)}" for _ in batch]
         requests = [
-            Request(id=i, prompt_token_ids=prompt, params=p.with_seed()) for i, prompt, p in zip(ids, batch, each, strict=True)
+            Request(id=i, prompt_token_ids=prompt, params=p.with_seed())
+            for i, prompt, p in zip(ids, batch, each, strict=True)
         ]
         try:
             for request in requests:

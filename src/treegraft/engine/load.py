@@ -11,7 +11,7 @@ from treegraft.engine.config import EngineConfig, EngineInfo, resolve_method
 from treegraft.engine.round import SpeculationPlan
 from treegraft.errors import UsageError
 from treegraft.models import registry
-from treegraft.models.config import ModelConfig
+from treegraft.models.config import DrafterConfig, ModelConfig
 from treegraft.models.drafter_block import DrafterModel
 from treegraft.models.target import TargetModel
 from treegraft.models.tokenizer import Tokenizer
@@ -48,10 +48,15 @@ def load(config: EngineConfig) -> LoadedEngine:
     resolve_method(config, drafter_files is not None, device.type, block_size=2)
     target = registry.load_target(files, dtype, device, model_config)
     drafter = registry.load_drafter(drafter_files, target, dtype, device) if drafter_files is not None else None
+    target.pack()
+    if drafter is not None:
+        drafter.pack()
     block_size = drafter.config.block_size if drafter is not None else 0
     method, budget = resolve_method(config, drafter is not None, device.type, block_size)
     if config.method == "auto":
-        decisions.append(f"method auto: {method}" + (f" with a budget of {budget} nodes" if drafter else ", no drafter"))
+        decisions.append(
+            f"method auto: {method}" + (f" with a budget of {budget} nodes" if drafter else ", no drafter")
+        )
     elif config.budget is None and method == "ddtree":
         decisions.append(f"budget: {budget} nodes, the default of a {device.type} device")
     plan = SpeculationPlan(method, budget, block_size, drafter.config.max_context if drafter is not None else 0)
@@ -110,7 +115,11 @@ def _max_context(config: EngineConfig, model: ModelConfig, device: torch.device)
 
 
 def _num_slots(
-    config: EngineConfig, max_context: int, plan: SpeculationPlan, target: TargetModel, drafter: DrafterModel | None
+    config: EngineConfig,
+    max_context: int,
+    plan: SpeculationPlan,
+    target: TargetModel,
+    drafter: DrafterModel | None,
 ) -> int:
     """Slots of the pool. One full context and one round always fit; slot 0 is scratch."""
     needed = max_context + plan.rows_per_round + 1
@@ -124,7 +133,9 @@ def _num_slots(
     wanted = max_context + config.max_running * plan.rows_per_round + 1
     if target.device.type == "cpu":
         return wanted
-    layers = [target.config] if drafter is None else [target.config, drafter.config]
+    layers: list[ModelConfig | DrafterConfig] = [target.config]
+    if drafter is not None:
+        layers.append(drafter.config)
     values_per_slot = sum(2 * c.num_layers * c.num_kv_heads * c.head_dim for c in layers)
     free_bytes, _ = torch.cuda.mem_get_info(target.device)
     fitting = int(free_bytes * GPU_POOL_SHARE) // (values_per_slot * target.dtype.itemsize)

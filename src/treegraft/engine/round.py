@@ -73,7 +73,7 @@ class RoundTrace:
 
 @dataclass(frozen=True)
 class Commit:
-    """What one target pass committed for a sequence: the ids kept (cut at a stop), the text that is final, the trace."""
+    """What one target pass committed for a sequence: ids kept (cut at a stop), text that is final, the trace."""
 
     sequence: Sequence
     token_ids: list[int]
@@ -143,9 +143,7 @@ class Round:
         remaining = iter(made)
         return [next(remaining) if d > 0 else None for d in depths]
 
-    def _candidates(
-        self, logits: torch.Tensor, keys: Seq[RowKey]
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def _candidates(self, logits: torch.Tensor, keys: Seq[RowKey]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The best candidates of each row, [R, k]: by the drafter's probability, or at T > 0 by
         softmax((scores + noise) / s) with s = 1, since the noise decides what the target will choose."""
         count = min(self._plan.num_candidates, logits.shape[-1])
@@ -202,13 +200,11 @@ class Round:
         chosen = np.asarray(self._sampler.choose(self._runner.logits(rows), keys), np.int64)
         return np.split(chosen, np.cumsum(counts)[:-1])
 
-    def _commit(
-        self, batch: Seq[Candidate], acceptances: Seq[Acceptance], output: PassOutput
-    ) -> list[Commit]:
+    def _commit(self, batch: Seq[Candidate], acceptances: Seq[Acceptance], output: PassOutput) -> list[Commit]:
         """Tokens, slots and drafter context of the accepted rows; all other rows' slots are free again.
 
-            rows     root t1 .. tm | the rest         committed  t1 .. tm bonus, cut after j at a stop
-            K/V kept root t1 .. t(min(j, m))          the last committed token is the next root
+        rows     root t1 .. tm | the rest         committed  t1 .. tm bonus, cut after j at a stop
+        K/V kept root t1 .. t(min(j, m))          the last committed token is the next root
         """
         commits, tapped, positions, slots = [], [], [], []
         for b, (item, acceptance) in enumerate(zip(batch, acceptances, strict=True)):

@@ -30,11 +30,8 @@ class Runner:
         )
         self._taps: tuple[int, ...] = ()
         if drafter is not None:
-            own = drafter.config
-            self._taps = own.target_layer_ids
-            self._drafter_pool = KVPool.allocate(
-                own.num_layers, num_slots, own.num_kv_heads, own.head_dim, target.dtype, self.device
-            )
+            self._taps = drafter.config.target_layer_ids
+            self._drafter_pool = drafter.allocate_pool(num_slots)
 
     def forward(self, token_ids: torch.Tensor, inputs: AttentionInputs) -> PassOutput:
         """One target pass over int64 [B, N]; writes the rows' K/V to inputs.write_slots."""

@@ -42,7 +42,10 @@ class Scheduler:
             self.cache.lock(match.node)
             num_owed = sum(s.prefill_end - s.num_computed for s in self.running)
             num_new = sequence.prefill_end - len(match.slots)
-            if num_new + num_owed + self._rows_per_round * (len(self.running) + 1) > self.num_available and self.running:
+            if (
+                num_new + num_owed + self._rows_per_round * (len(self.running) + 1) > self.num_available
+                and self.running
+            ):
                 self.cache.unlock(match.node)
                 return
             self.waiting.popleft()
@@ -118,7 +121,11 @@ class Scheduler:
             sequence.cache_node = None
 
     def _preempt(self, sequence: Sequence) -> None:
-        log.info("request %s preempted: out of slots (%d tokens computed)", sequence.request.id, sequence.num_computed)
+        log.info(
+            "request %s preempted: out of slots (%d tokens computed)",
+            sequence.request.id,
+            sequence.num_computed,
+        )
         self.num_preemptions += 1
         self.share(sequence)
         self._detach(sequence)
