@@ -1,0 +1,97 @@
+"""Texts of all methods are the target's own, token by token; in fp32 they are identical."""
+
+import random
+
+import pytest
+from engine_runs import params, run_jobs
+from tiny_models import TinyShape, write_constant_pair, write_drafter, write_target
+
+PROMPTS = [[random.Random(n).randrange(24) for _ in range(3 + 5 * n)] for n in range(6)]
+SAMPLINGS = [
+    {"temperature": 0.0},
+    {"temperature": 1.0},
+    {"temperature": 0.7, "top_k": 8},
+    {"temperature": 1.3, "top_p": 0.8},
+    {"temperature": 1.0, "min_p": 0.1, "seed": 2**64 - 1},
+]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_methods_give_the_same_text(engines, sampling):
+    jobs = [(prompt, params(**sampling)) for prompt in PROMPTS]
+    ar, dflash, ddtree = (run_jobs(engines[method], jobs) for method in ("ar", "dflash", "ddtree"))
+    assert [r.ids for r in ar] == [r.ids for r in dflash] == [r.ids for r in ddtree]
+    assert [r.reason for r in ar] == [r.reason for r in ddtree]
+    assert all(length == 1 for r in ar for length in r.accept_lengths)
+    assert max(length for r in ddtree for length in r.accept_lengths) > 2
+
+
+@pytest.mark.parametrize("budget", [0, 1, 2, 7, 64])
+def test_any_budget_gives_the_same_text(engines, make_engine, budget):
+    jobs = [(prompt, params(temperature=t)) for prompt in PROMPTS[:3] for t in (0.0, 1.0)]
+    expected = run_jobs(engines["ar"], jobs)
+    found = run_jobs(make_engine("ddtree", budget), jobs)
+    assert [r.ids for r in found] == [r.ids for r in expected]
+
+
+def test_a_mixed_batch_gives_each_row_its_solo_text_and_accept_lengths(engines):
+    samplings = [SAMPLINGS[n % len(SAMPLINGS)] | {"seed": n, "max_tokens": 10 + n} for n in range(16)]
+    jobs = [(PROMPTS[n % len(PROMPTS)] + [n], params(**sampling)) for n, sampling in enumerate(samplings)]
+    together = run_jobs(engines["ddtree"], jobs)
+    for job, expected in zip(jobs, together, strict=True):
+        [solo] = run_jobs(engines["ddtree"], [job])
+        assert solo.ids == expected.ids
+        assert solo.accept_lengths == expected.accept_lengths
+
+
+def test_a_seed_can_be_had_again_and_choices_differ(engines):
+    job = (PROMPTS[2], params(temperature=1.0, seed=None))
+    [first] = run_jobs(engines["ddtree"], [job])
+    [again] = run_jobs(engines["ar"], [(PROMPTS[2], params(temperature=1.0, seed=first.seed))])
+    assert again.ids == first.ids
+    [other] = run_jobs(engines["ar"], [(PROMPTS[2], params(temperature=1.0, seed=first.seed, choice=1))])
+    assert other.ids != first.ids
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        TinyShape(tie_embeddings=False),
+        TinyShape(architecture="qwen3", num_kv_heads=4),
+        TinyShape(architecture="qwen3", sliding_window=6),
+        TinyShape(vocab_size=23, num_kv_heads=1),
+    ],
+    ids=["untied", "qwen3", "sliding-window", "odd-vocabulary"],
+)
+def test_target_kinds(make_engine, tmp_path, shape):
+    target, drafter = write_target(tmp_path / "t", shape), write_drafter(tmp_path / "d", shape)
+    jobs = [([n % shape.vocab_size for n in prompt], params(temperature=t)) for prompt in PROMPTS for t in (0.0, 1.0)]
+    expected = run_jobs(make_engine("ar", model=str(target)), jobs)
+    found = run_jobs(make_engine("ddtree", model=str(target), drafter=str(drafter)), jobs)
+    assert [r.ids for r in found] == [r.ids for r in expected]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [TinyShape(), TinyShape(tie_embeddings=False), TinyShape(vocab_size=29), TinyShape(vocab_size=64)],
+    ids=["tied", "untied", "odd", "padded"],
+)
+@pytest.mark.parametrize("method", ["dflash", "ddtree"])
+def test_a_drafter_that_copies_the_target_is_accepted_whole(make_engine, tmp_path, shape, method):
+    target, drafter = write_constant_pair(tmp_path, shape, token=5)
+    engine = make_engine(method, None, model=str(target), drafter=str(drafter))
+    [result] = run_jobs(engine, [([1, 2, 3], params(max_tokens=26))])
+    assert set(result.ids) == {5}
+    assert result.accept_lengths == [5] * 5
+
+
+def test_beyond_the_drafters_context_a_request_goes_on_without_it(make_engine, tmp_path, caplog):
+    short = write_drafter(tmp_path / "short", TinyShape(max_context=32))
+    engine = make_engine("ddtree", 24, drafter=str(short))
+    prompt = PROMPTS[3]
+    with caplog.at_level("WARNING", logger="treegraft"):
+        [found] = run_jobs(engine, [(prompt, params(max_tokens=40))])
+    [expected] = run_jobs(make_engine("ar"), [(prompt, params(max_tokens=40))])
+    assert found.ids == expected.ids
+    assert found.accept_lengths[-5:] == [1] * 5
+    assert caplog.text.count("beyond the drafter's context") == 1
