@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from treegraft import settings
+from treegraft.errors import UsageError
 
 
 def get_logger(name: str) -> logging.Logger:
@@ -18,10 +19,13 @@ def configure() -> None:
     root = logging.getLogger("treegraft")
     if root.handlers:
         return
+    level = settings.read("TREEGRAFT_LOG_LEVEL")
+    if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        raise UsageError(f"TREEGRAFT_LOG_LEVEL is {level!r}; expected debug, info, warning or error")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.addHandler(handler)
-    root.setLevel(settings.read("TREEGRAFT_LOG_LEVEL").upper())
+    root.setLevel(level.upper())
     root.propagate = False
 
 
