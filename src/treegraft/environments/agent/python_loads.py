@@ -19,7 +19,13 @@ MAX_BYTES = 200_000
 MAX_EVENTS = 400
 MAX_FILES_NATIVE = 24
 MAX_FILES_PURE = 4
-_IMPORT_NAMES = {"ImportError": "IM", "ModuleNotFoundError": "M", "OSError": "O", "EnvironmentError": "O", "IOError": "O"}
+_IMPORT_NAMES = {
+    "ImportError": "IM",
+    "ModuleNotFoundError": "M",
+    "OSError": "O",
+    "EnvironmentError": "O",
+    "IOError": "O",
+}
 _ALL_KINDS = "IMO"
 
 

@@ -1,0 +1,1 @@
+"""Facts about single files: contents, ELF structure, device code. Knows no package and no environment."""

@@ -1,0 +1,1 @@
+"""Facts about one Python environment: its interpreter, its distributions, its layout."""

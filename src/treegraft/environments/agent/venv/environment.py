@@ -1,0 +1,180 @@
+"""One environment's facts in order: prefix, tree, metadata, contents, comparison, layout.
+
+Knows no host fact. Returns plain dicts shaped like inventory.Environment.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from ..files.contents import Content, Job, Progress, read_all
+from ..files.names import show
+from ..files.walk import Entry, Report, examine, list_tree
+from .conda import read_conda_packages
+from .dists import PLAIN_HASHES, Found, check_dist, find_dists, owners_of, place_lines
+from .layout import find_caches, find_links, read_pth_files, read_scripts, resolve
+from .prefix import Prefix, find_prefix, relative
+
+Known = Mapping[str, Sequence[str]]  # path as shown -> (stat key, sha256)
+SCAFFOLD = ("_virtualenv.py", "_virtualenv.pth", "distutils-precedence.pth")
+BOOTSTRAP_DISTS = ("pip", "setuptools", "wheel")
+
+
+class EnvironmentProbe(NamedTuple):
+    facts: Dict[str, Any]
+    cache: Dict[str, List[str]]  # what may be remembered: path as shown -> (stat key, sha256)
+    outside_needs: List[str]  # sonames that no file of the environment provides
+
+
+def probe_environment(
+    path: str, known: Known, report: Report, progress: Optional[Progress] = None
+) -> EnvironmentProbe:
+    """Raises NoEnvironment when there is nothing at the path."""
+    prefix = find_prefix(path, report)
+    tree = list_tree(prefix.roots, prefix.skip, report)
+    entries = dict(tree.entries)
+    dists = find_dists(prefix.site_packages, prefix.path, report)
+    _add_listed(dists, prefix, entries, report)
+    dists = [place_lines(found, entries) for found in dists]
+    contents = read_all(_jobs(prefix, entries, dists, known), progress)
+    for name, content in contents.items():
+        if content.problem:
+            report(name, content.problem)
+    conda_packages, conda_owners = read_conda_packages(prefix.path, report)
+    owners = owners_of(dists, entries)
+    for name, package in conda_owners.items():
+        owners.setdefault(name, ["conda:" + package])
+    checked = [check_dist(found, entries, contents, prefix.path) for found in dists]
+    native = _native(prefix, contents, owners, report)
+    names = {dist["name"] for dist in checked}
+    facts: Dict[str, Any] = {
+        "prefix": show(prefix.path),
+        "real_prefix": show(prefix.real_path),
+        "kind": prefix.kind,
+        "is_empty": prefix.kind != "folder" and not names.difference(BOOTSTRAP_DISTS),
+        "how": prefix.how,
+        "has_pip": "pip" in names,
+        "python": dict(prefix.python),
+        "dists": checked,
+        "conda_packages": conda_packages,
+        "files": _files(prefix, entries, contents, owners),
+        "unowned": _unowned(prefix, entries, owners),
+        "native": native,
+        "links": find_links(entries, prefix),
+        "pth_files": read_pth_files(prefix, report),
+        "scripts": read_scripts(entries, owners, prefix),
+        "caches": find_caches(prefix, tree),
+    }
+    cache = {
+        show(relative(name, prefix.path)): [content.cache_key, content.sha256]
+        for name, content in contents.items()
+        if content.cache_key and not content.was_known
+    }
+    return EnvironmentProbe(facts, cache, _outside_needs(native, entries))
+
+
+def _add_listed(dists: List[Found], prefix: Prefix, entries: Dict[str, Entry], report: Report) -> None:
+    """Files that RECORDs list outside the walked folders (an interpreter's own bin/)."""
+    if prefix.kind != "interpreter":
+        return
+    for found in dists:
+        for path, _ in found.lines:
+            if path in entries:
+                continue
+            try:
+                status = os.lstat(path)
+            except OSError:
+                continue
+            entry = examine(path, status, report) if not stat.S_ISDIR(status.st_mode) else None
+            if entry is not None:
+                entries[path] = entry
+
+
+def _jobs(prefix: Prefix, entries: Dict[str, Entry], dists: List[Found], known: Known) -> List[Job]:
+    """What to read, large files first so that no thread is left alone with one at the end. A link is read only when
+    it leads to a file outside the prefix (installers can link into their cache)."""
+    algorithms: Dict[str, List[str]] = {}
+    for found in dists:
+        for path, line in found.lines:
+            if line.algorithm not in ("", "sha256") and line.algorithm in PLAIN_HASHES:
+                algorithms.setdefault(path, []).append(line.algorithm)
+    scripts = os.path.join(prefix.path, "bin")
+    sizes: Dict[str, int] = {}
+    for path, entry in entries.items():
+        if not stat.S_ISLNK(entry.status.st_mode):
+            sizes[path] = entry.status.st_size
+        elif os.path.dirname(path) != scripts:
+            _, exists, inside = resolve(path, prefix)
+            if exists and not inside and os.path.isfile(path):
+                sizes[path] = os.path.getsize(path)
+    shown = {path: known.get(show(relative(path, prefix.path))) for path in sizes} if known else {}
+    ordered = sorted(sizes, key=lambda path: -sizes[path])
+    return [Job(path, tuple(algorithms.get(path, ())), shown.get(path)) for path in ordered]
+
+
+def _native(
+    prefix: Prefix, contents: Dict[str, Content], owners: Dict[str, List[str]], report: Report
+) -> List[Dict[str, Any]]:
+    natives = []
+    for path in sorted(contents):
+        content = contents[path]
+        if content.native is None:
+            continue
+        shown = show(relative(path, prefix.path))
+        facts = dict(
+            content.native,
+            path=shown,
+            owners=owners.get(path, []),
+            size=content.size,
+            mtime_ns=content.mtime_ns,
+        )
+        if facts.get("partial"):
+            report(path, "damaged ELF file: %s" % facts["problem"])
+        natives.append(facts)
+    return natives
+
+
+def _files(
+    prefix: Prefix, entries: Dict[str, Entry], contents: Dict[str, Content], owners: Dict[str, List[str]]
+) -> List[List[Any]]:
+    """Rows in the order of inventory.FileEntry's fields."""
+    rows = []
+    for path in sorted(entries):
+        entry, content = entries[path], contents.get(path)
+        status = entry.status
+        rows.append(
+            [
+                show(relative(path, prefix.path)),
+                content.size if content and not content.problem else status.st_size,
+                content.sha256 if content else "",
+                stat.S_IMODE(status.st_mode),
+                status.st_mtime_ns,
+                status.st_dev,
+                status.st_ino,
+                status.st_nlink,
+                show(entry.target),
+                owners.get(path, []),
+            ]
+        )
+    return rows
+
+
+def _unowned(prefix: Prefix, entries: Dict[str, Entry], owners: Dict[str, List[str]]) -> List[str]:
+    if prefix.kind == "folder":
+        return [show(relative(path, prefix.path)) for path in sorted(entries)]
+    starts = tuple(site + "/" for site in prefix.site_packages)
+    return [
+        show(relative(path, prefix.path))
+        for path in sorted(entries)
+        if path not in owners and path.startswith(starts) and os.path.basename(path) not in SCAFFOLD
+    ]
+
+
+def _outside_needs(native: List[Dict[str, Any]], entries: Dict[str, Entry]) -> List[str]:
+    provided = {facts.get("soname") for facts in native} | {os.path.basename(path) for path in entries}
+    needed = {soname for facts in native for soname in facts.get("needed", ())}
+    return sorted(needed - provided)
+
+
