@@ -1,0 +1,132 @@
+"""What lies in a folder of safetensors: names, dtypes and shapes from the headers, never a tensor's data.
+
+Knows no model and no torch; weights.py reads the data. Pickled weights are refused by name, always: loading them
+runs code.
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from treegraft.errors import CheckpointError, UnsupportedModelError
+from treegraft.models.config_json import read_json
+
+PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+SERVED_DTYPES = ("F64", "F32", "F16", "BF16", "I8")
+MAX_HEADER_BYTES = 100_000_000
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """Where one tensor lies. `dtype` as safetensors spells it (F32, BF16, I8, ...)."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def read_header(file: Path) -> dict[str, TensorEntry]:
+    """Tensors of one safetensors file (8 bytes length, JSON header, data). Raises CheckpointError when the file is
+    cut short or is no safetensors file."""
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(8)
+            length = struct.unpack("<Q", start)[0] if len(start) == 8 else MAX_HEADER_BYTES + 1
+            if length > MAX_HEADER_BYTES:
+                raise CheckpointError(f"{file} is no safetensors file (header of {length} bytes)")
+            header = json.loads(stream.read(length))
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{file} is no safetensors file, or is cut short inside its header") from error
+    entries = {name: value for name, value in header.items() if name != "__metadata__"}
+    end = 8 + length + max((e["data_offsets"][1] for e in entries.values()), default=0)
+    if file.stat().st_size != end:
+        raise CheckpointError(f"{file} has {file.stat().st_size} bytes; its header promises {end}; fetch it again")
+    return {name: TensorEntry(file, e["dtype"], tuple(e["shape"])) for name, e in entries.items()}
+
+
+def read_folder(folder: Path) -> dict[str, TensorEntry]:
+    """All tensors of a folder: `model.safetensors`, the shards of its index, or the only *.safetensors there.
+
+    Raises CheckpointError for pickled weights without safetensors, missing shards, and an index that does not agree
+    with its shards.
+    """
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file():
+        return read_header(folder / "model.safetensors")
+    if index.is_file():
+        return _read_shards(folder, index)
+    found = sorted(folder.glob("*.safetensors"))
+    if len(found) == 1:
+        return read_header(found[0])
+    if found:
+        raise CheckpointError(f"{folder} has {len(found)} safetensors files but no {index.name}")
+    pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLED_SUFFIXES)
+    if pickled:
+        raise CheckpointError(
+            f"{folder} has pickled weights only ({', '.join(pickled[:3])}); pickles can run code and are refused; "
+            "convert them to safetensors"
+        )
+    raise CheckpointError(f"{folder} has no weights; expected model.safetensors or model.safetensors.index.json")
+
+
+def _read_shards(folder: Path, index: Path) -> dict[str, TensorEntry]:
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(v, str) for v in weight_map.values()):
+        raise CheckpointError(f"{index} has no weight_map of tensor names to file names")
+    entries: dict[str, TensorEntry] = {}
+    for name in sorted(set(weight_map.values())):
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise CheckpointError(f"{index} names the shard {name!r}; expected a *.safetensors file in the same folder")
+        if not (folder / name).is_file():
+            raise CheckpointError(f"{index} names {name}, which is not in {folder}; fetch the model again")
+        entries.update(read_header(folder / name))
+    if set(entries) != set(weight_map):
+        odd = sorted(set(entries) ^ set(weight_map))
+        raise CheckpointError(f"{index} and its shards disagree on {len(odd)} tensor(s): {', '.join(odd[:4])}")
+    return entries
+
+
+def check_tensors(
+    found: Mapping[str, tuple[int, ...]],
+    expected: Mapping[str, tuple[int, ...]],
+    where: str,
+    padded: tuple[str, ...] = (),
+    ignored: tuple[str, ...] = (),
+) -> None:
+    """Names and shapes must agree exactly. `padded`: tensors that may have more rows than expected (vocabularies).
+    `ignored`: name endings of tensors that may lie there and mean nothing.
+
+    Raises CheckpointError that names missing, extra and misshapen tensors.
+    """
+    missing = sorted(set(expected) - set(found))
+    extra = sorted(n for n in set(found) - set(expected) if not n.endswith(ignored or ("\\0",)))
+    faults = []
+    if missing:
+        faults.append(f"missing tensor(s) {_some(missing)}")
+    if extra:
+        faults.append(f"extra tensor(s) {_some(extra)}")
+    for name in sorted(set(expected) & set(found)):
+        have, want = found[name], expected[name]
+        fits = have == want or (name in padded and have[1:] == want[1:] and have[0] > want[0])
+        if not fits:
+            faults.append(f"{name} has shape {list(have)}, expected {list(want)}")
+    if faults:
+        raise CheckpointError(f"{where}: {'; '.join(faults[:6])}" + ("; ..." if len(faults) > 6 else ""))
+
+
+def check_dtypes(entries: Mapping[str, TensorEntry]) -> None:
+    """Raises UnsupportedModelError for tensors in a dtype that is not served (quantised or packed weights)."""
+    odd = sorted(name for name, entry in entries.items() if entry.dtype not in SERVED_DTYPES)
+    if odd:
+        entry = entries[odd[0]]
+        raise UnsupportedModelError(
+            f"{entry.file}: tensor {odd[0]} has dtype {entry.dtype}; supported: {', '.join(SERVED_DTYPES)}"
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
