@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from treegraft.engine.canary import check_models
 from treegraft.engine.config import EngineConfig, EngineInfo
 from treegraft.engine.inputs import pack_rows, prefill_rows
 from treegraft.engine.load import LoadedEngine, load
@@ -38,6 +39,7 @@ class Engine:
         self._prefill_chunk = config.prefill_chunk
         self._stop_ids = frozenset(loaded.stop_ids)
         self._runner = Runner(loaded.target, loaded.drafter, self.info.num_slots)
+        check_models(self._runner, self.info.model, self.info.drafter)
         self._sampler = Sampler(self.info.vocab_size, self._runner.device)
         self._scheduler = Scheduler(self.info.num_slots, config.max_running, loaded.plan.rows_per_round)
         self._round = Round(self._runner, self._sampler, self._scheduler, loaded.plan)

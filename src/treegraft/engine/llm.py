@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence as Seq
+from numbers import Integral
 from types import TracebackType
 
 from treegraft.engine.config import EngineConfig, Method
@@ -93,7 +94,7 @@ def _as_batch(prompts: str | Seq[int] | Seq[str] | Seq[Seq[int]]) -> list[str | 
     if isinstance(prompts, str):
         return [prompts]
     items = list(prompts)
-    if items and all(isinstance(item, int) for item in items):
+    if items and all(isinstance(item, Integral) for item in items):
         return [items]  # type: ignore[list-item]
     return items  # type: ignore[return-value]
 

@@ -135,7 +135,7 @@ class Round:
         hidden = self._runner.draft([s.tokens[-1] for s, _ in drafting], inputs)
         rows = torch.cat([hidden[i, 1 : d + 1] for i, (_, d) in enumerate(drafting)])
         keys = [RowKey(s, s.num_computed + depth) for s, d in drafting for depth in range(1, d + 1)]
-        log_probs, token_ids = self._candidates(self._runner.logits(rows), keys)
+        log_probs, token_ids = self._candidates(self._runner.draft_logits(rows), keys)
         made, start = [], 0
         for _, d in drafting:
             made.append(Draft(log_probs[start : start + d], token_ids[start : start + d]))

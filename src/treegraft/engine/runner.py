@@ -48,6 +48,11 @@ class Runner:
         ids = torch.tensor(last_tokens, dtype=torch.int64, device=self.device)
         return self.drafter.forward(ids, inputs, self._drafter_pool)
 
+    def draft_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The drafter's float32 [..., V] of hidden [..., E]."""
+        assert self.drafter is not None
+        return self.drafter.logits(hidden)
+
     def write_context(
         self, tapped: torch.Tensor | None, positions: NDArray[np.int64], slots: NDArray[np.int64]
     ) -> None:

@@ -177,7 +177,7 @@ def test_aborting_one_of_a_batch_leaves_the_others_as_they_were(make_engine, eng
         ([24], {}, UsageError, "24 is outside the vocabulary of 24"),
         ([-1], {}, UsageError, "-1 is outside"),
         ([1] * 500, {"max_tokens": 13}, ContextTooLongError, "500 tokens"),
-        ([1], {"stop": ("x",)}, UsageError, "no tokenizer"),
+        ([1], {"stop": ("x",)}, UsageError, "need a tokenizer"),
     ],
 )
 def test_what_cannot_be_served_is_refused_and_holds_nothing(engines, prompt, fields, error, says):

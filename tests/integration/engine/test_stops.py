@@ -48,7 +48,7 @@ def test_end_of_text_id_and_ignore_eos(make_engine, tmp_path):
     engine = make_engine("ddtree", 24, model=str(target), drafter=str(drafter))
     ended, ignored = run_jobs(
         engine,
-        [(PROMPT, params(max_tokens=200, temperature=1.0, ignore_eos=ignore)) for ignore in (False, True)],
+        [(PROMPT, params(max_tokens=200, temperature=3.0, ignore_eos=ignore)) for ignore in (False, True)],
     )
     assert ended.reason == "stop"
     assert ended.ids[-1] == 7
