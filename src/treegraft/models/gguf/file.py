@@ -42,7 +42,8 @@ class GGUFFile:
         import gguf
 
         tensor = self.tensors[name]
-        raw = np.memmap(self.path, dtype=np.uint8, mode="r", offset=tensor.offset, shape=(tensor.num_bytes,))
+        mapped = np.memmap(self.path, dtype=np.uint8, mode="r", offset=tensor.offset, shape=(tensor.num_bytes,))
+        raw = mapped.view(np.ndarray)  # each slice of a memmap costs more than the few bytes it holds
         quant = gguf.GGMLQuantizationType(tensor.ggml_type)
         plain = {gguf.GGMLQuantizationType.F32: np.float32, gguf.GGMLQuantizationType.F16: np.float16}
         if quant in plain:
