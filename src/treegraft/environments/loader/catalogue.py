@@ -29,6 +29,7 @@ class Catalogue:
         self._files: dict[str, NativeFile] = {}
         self._by_folder_and_soname: dict[tuple[str, str], str] = {}
         self._libraries: dict[str, Library] = {}
+        self._unresolved: dict[tuple[Library, tuple[Library, ...]], tuple[str, ...]] = {}
         for file in (*world.host.system_libraries, *world.python.native):
             self._files[file.path] = file
             if file.soname:
@@ -85,6 +86,22 @@ class Catalogue:
             if found is not None and not self.is_foreign(found.file):
                 return found, notes
         return None, notes
+
+    def unresolved(self, library: Library, scope: list[Library]) -> tuple[str, ...]:
+        """Strong imports of the library that no member of the scope defines, in file order. Remembered: the same
+        library is judged in the same scope for every dist that imports it."""
+        key = (library, tuple(scope))
+        if key not in self._unresolved:
+            left = set(library.file.imports)
+            for member in scope:
+                if not left:
+                    break
+                left -= member.plain_names
+                left -= member.versioned_names
+            versioned = [s for s in left if "@" in s]
+            left -= {s for s in versioned if any(member.defines(s) for member in scope)}
+            self._unresolved[key] = tuple(s for s in library.file.imports if s in left)
+        return self._unresolved[key]
 
     def is_foreign(self, file: NativeFile) -> bool:
         """Built for another machine or word size; a file that could not be read at all is not foreign but broken."""

@@ -4,8 +4,6 @@ from functools import cached_property
 
 from treegraft.environments.inventory import NativeFile
 
-VERSYM_HIDDEN = "@"
-
 
 def split_symbol(symbol: str) -> tuple[str, str | None, bool]:
     """`name`, `name@VERSION` or `name@@VERSION` -> (name, version, is_default)."""
@@ -33,35 +31,43 @@ class Library:
         return self.file.owners[0] if self.file.owners else None
 
     @cached_property
-    def exports(self) -> dict[str, list[tuple[str | None, bool]]]:
-        """Symbol name -> [(version, is_default)]."""
-        index: dict[str, list[tuple[str | None, bool]]] = {}
-        for symbols in (self.file.exports, self.file.weak_exports):
-            for symbol in symbols:
-                name, version, is_default = split_symbol(symbol)
-                index.setdefault(name, []).append((version, is_default))
-        return index
+    def plain_names(self) -> frozenset[str]:
+        """Names that a reference without a version binds to here.
+
+        After check_match of glibc's dl-lookup.c: the default version, or the library's oldest version even when it
+        is hidden.
+        """
+        oldest = self.real_versions[0] if self.real_versions else None
+        names = []
+        for symbol in self._symbols:
+            name, version, is_default = split_symbol(symbol)
+            if is_default or version == oldest:
+                names.append(name)
+        return frozenset(names)
 
     @cached_property
-    def has_versions(self) -> bool:
-        """Whether its symbols carry versions. A base definition alone (the file's own name) is not one."""
-        return bool(self.real_versions)
+    def versioned_names(self) -> frozenset[str]:
+        """`name@VERSION` of all versioned definitions, default or not."""
+        return frozenset(s.replace("@@", "@", 1) for s in self._symbols if "@" in s)
+
+    @cached_property
+    def unversioned_names(self) -> frozenset[str]:
+        """Names defined without a version; they satisfy a reference to any version."""
+        return frozenset(s for s in self._symbols if "@" not in s)
+
+    @property
+    def _symbols(self) -> tuple[str, ...]:
+        return self.file.exports + self.file.weak_exports
 
     @cached_property
     def real_versions(self) -> tuple[str, ...]:
+        """Version definitions in file order, without the base definition (the file's own name)."""
         base = {self.file.soname, self.path.rpartition("/")[2]}
         return tuple(v for v in self.file.version_definitions if v not in base)
 
-    def defines(self, name: str, version: str | None) -> bool:
-        """Whether a reference `name` (to `version`, None: unversioned) binds to this library.
-
-        After check_match of glibc's dl-lookup.c: an unversioned definition satisfies any reference; an unversioned
-        reference takes the default version, or the oldest one of the library even when it is hidden.
-        """
-        definitions = self.exports.get(name)
-        if definitions is None:
-            return False
+    def defines(self, symbol: str) -> bool:
+        """Whether a reference `name` or `name@VERSION` binds to this library."""
+        name, version, _ = split_symbol(symbol)
         if version is None:
-            oldest = self.real_versions[0] if self.real_versions else None
-            return any(is_default or found == oldest for found, is_default in definitions)
-        return any(found is None or found == version for found, _ in definitions)
+            return name in self.plain_names
+        return symbol in self.versioned_names or name in self.unversioned_names

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from treegraft.environments.inventory import NativeFile
 from treegraft.environments.loader.catalogue import Catalogue, OpaqueLibrary, expand
-from treegraft.environments.loader.library import Library, split_symbol
+from treegraft.environments.loader.library import Library
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,7 @@ class Process:
         self._open(self.interpreter, set(), True)
         for preload in world.host.loader.preload:
             library = (
-                self.catalogue.at(preload)
-                if "/" in preload
-                else self.catalogue.search(preload, [self.interpreter])[0]
+                self.catalogue.at(preload) if "/" in preload else self.catalogue.search(preload, [self.interpreter])[0]
             )
             if library is not None:
                 self._open(library, {preload}, True)
@@ -121,7 +119,8 @@ class Process:
         problems: list[LoadProblem] = []
         library = record.library
         for name in library.file.needed:
-            found, notes = self._already(name, new), []
+            notes: list[str] = []
+            found = self._already(name, new)
             if found is None:
                 found, notes = self._find(name, library, new)
             if found is None:
@@ -144,9 +143,7 @@ class Process:
                     return library
         return None
 
-    def _find(
-        self, name: str, requester: Library, new: dict[Library, Loaded]
-    ) -> tuple[Library | None, list[str]]:
+    def _find(self, name: str, requester: Library, new: dict[Library, Loaded]) -> tuple[Library | None, list[str]]:
         if "/" in name:
             path = expand(name, requester.folder, self.catalogue.machine)
             return self.catalogue.at(path) if posixpath.isabs(path) else None, []
@@ -181,15 +178,11 @@ class Process:
     def _check_symbols(self, library: Library, scope: list[Library]) -> list[LoadProblem]:
         if "SYMBOLIC" in library.file.flags:
             scope = [library, *scope]
-        missing = []
-        for symbol in library.file.imports:
-            name, version, _ = split_symbol(symbol)
-            if not any(member.defines(name, version) for member in scope):
-                missing.append(symbol)
+        missing = self.catalogue.unresolved(library, scope)
         if not missing:
             return []
         if self.interpreter is None:
-            missing = [m for m in missing if not m.startswith(("Py", "_Py"))]
+            missing = tuple(m for m in missing if not m.startswith(("Py", "_Py")))
         if any(isinstance(member, OpaqueLibrary) for member in scope) or self.interpreter is None:
             self.is_certain = False
             return []

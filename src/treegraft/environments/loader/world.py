@@ -1,11 +1,19 @@
 """An environment as it is, or as it would be: its files, dists, interpreter and the host they would run on.
 
-Knows nothing of rules and of how the parts were chosen; a plan builds one from the base's and the source's parts.
+Knows nothing of rules and of how the parts were chosen; a plan builds one of parts of the base and the source.
 """
 
 from dataclasses import dataclass, field
 
-from treegraft.environments.inventory import Dist, FileEntry, Host, Inventory, NativeFile, PythonFacts
+from treegraft.environments.inventory import (
+    Dist,
+    FileEntry,
+    Host,
+    Inventory,
+    ModuleLoads,
+    NativeFile,
+    PythonFacts,
+)
 
 
 @dataclass(frozen=True)
@@ -23,6 +31,7 @@ class World:
     dists: tuple[Dist, ...]
     files: tuple[FileEntry, ...]
     native: tuple[NativeFile, ...]
+    python_loads: tuple[ModuleLoads, ...] = ()
     inventory: Inventory | None = None
     origins: dict[str, str] = field(default_factory=dict)
     providers: tuple[Inventory, ...] = ()
@@ -41,6 +50,7 @@ def world_of(inventory: Inventory, providers: tuple[Inventory, ...] = ()) -> Wor
         dists=environment.dists,
         files=environment.files,
         native=environment.native,
+        python_loads=environment.python_loads,
         inventory=inventory,
         providers=providers,
         partial=inventory.partial,
