@@ -13,6 +13,7 @@ One event is a list [kind, name, detail, guards]:
 """
 
 import ast
+import contextlib
 import os
 
 MAX_BYTES = 200_000
@@ -38,10 +39,8 @@ def scan(source, module, is_package):
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     scanner = _Scanner(module, is_package, tree)
-    try:
+    with contextlib.suppress(RecursionError):
         scanner.run(tree.body, ())
-    except RecursionError:
-        pass
     return scanner.events[:MAX_EVENTS]
 
 
@@ -49,7 +48,7 @@ def scan_environment(prefix, site_packages, dist_files):
     """[[path, events], ...] of the modules that importing each dist's top-level modules runs first.
 
     prefix: absolute; site_packages: relative to it. dist_files: {dist: paths relative to the prefix}.
-    Follows imports inside the dist, at most MAX_FILES_NATIVE files of a dist with native files, MAX_FILES_PURE of others.
+    Follows imports inside the dist: at most MAX_FILES_NATIVE files of one with native files, MAX_FILES_PURE of others.
     """
     results = []
     for name in sorted(dist_files):
@@ -76,6 +75,16 @@ def scan_environment(prefix, site_packages, dist_files):
                             seen.add(found)
                             queue.append(found)
     return results
+
+
+def library_names(loads):
+    """Bare names that ctypes looks up outside of the environment."""
+    names = set()
+    for module in loads:
+        for kind, name, _, _ in module["events"]:
+            if kind == "load" and not name.startswith("file:"):
+                names.add(name)
+    return sorted(names)
 
 
 def _targets(events):
@@ -142,7 +151,7 @@ class _Scanner(object):
             self.calls(node.iter, guards)
             self.run(node.body, guards)
         elif isinstance(node, ast.While):
-            self.run(node.body, guards + ("if",))
+            self.run(node.body, (*guards, "if"))
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if node.value is not None:
@@ -161,10 +170,10 @@ class _Scanner(object):
             if not any(isinstance(n, ast.Raise) for n in handler.body):
                 kinds += _caught(handler.type)
         kinds = "".join(sorted(set(kinds)))
-        self.run(node.body, guards + ("try:%d:%s" % (number, kinds),))
+        self.run(node.body, (*guards, "try:%d:%s" % (number, kinds)))
         for handler in node.handlers:
-            self.run(handler.body, guards + ("except:%d" % number,))
-        self.run(node.orelse, guards + ("try:%d:" % number,))
+            self.run(handler.body, (*guards, "except:%d" % number))
+        self.run(node.orelse, (*guards, "try:%d:" % number))
         self.run(node.finalbody, guards)
 
     def branch(self, node, guards):
@@ -181,8 +190,8 @@ class _Scanner(object):
             self.run(node.body if on_linux else node.orelse, guards)
             return
         version = _version_test(node.test)
-        self.run(node.body, guards + ("python:%s:%s" % version if version else "if",))
-        self.run(node.orelse, guards + ("python:!%s:%s" % version if version else "if",))
+        self.run(node.body, (*guards, "python:%s:%s" % version if version else "if"))
+        self.run(node.orelse, (*guards, "python:!%s:%s" % version if version else "if"))
 
     def calls(self, expression, guards):
         for node in ast.walk(expression):
@@ -201,8 +210,8 @@ class _Scanner(object):
                 self.running.append(name)
                 function = self.functions[name]
                 outer = dict(self.bindings)
-                for argument, value in zip(function.args.args, node.args):
-                    self.bindings[argument.arg] = [value]
+                for position, argument in enumerate(function.args.args[: len(node.args)]):
+                    self.bindings[argument.arg] = [node.args[position]]
                 self.run(function.body, guards)
                 self.bindings = outer
                 self.running.pop()
@@ -215,7 +224,7 @@ class _Scanner(object):
             level = len(name) - len(name.lstrip("."))
             parts = self.package.split(".")
             base = parts[: len(parts) - level + 1]
-            name = ".".join(base + [name.lstrip(".")])
+            name = ".".join([*base, name.lstrip(".")])
         self.add("import", name, "", guards)
 
     def library(self, node, guards):
@@ -313,9 +322,9 @@ class _Scanner(object):
 
 def _on_linux(test):
     """Truth of a comparison of sys.platform, os.name or platform.system() with a constant; None for anything else."""
-    if isinstance(test, ast.Call) and _dotted(test.func) == "sys.platform.startswith" and len(test.args) == 1:
-        if isinstance(test.args[0], ast.Constant):
-            return "linux".startswith(str(test.args[0].value))
+    if isinstance(test, ast.Call) and _dotted(test.func) == "sys.platform.startswith":
+        start = test.args[0] if test.args else None
+        return "linux".startswith(str(start.value)) if isinstance(start, ast.Constant) else None
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.comparators[0], ast.Constant):
         return None
     left = test.left.func if isinstance(test.left, ast.Call) else test.left

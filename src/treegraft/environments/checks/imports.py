@@ -28,7 +28,7 @@ def check_imports(ground: Ground, dists: frozenset[str] | None) -> Iterator[Find
         importer = Importer(ground, start.copy())
         tops = dict.fromkeys(t for dist in same for t in dist.top_level)
         failures = [(f, "block") for top in tops if (f := importer.import_module(top)) is not None]
-        failures += [(f, "warn") for f in importer.doubtful]
+        failures += [(f, "warn") for f in importer.doubtful if f.reason != "missing-module"]
         failures += [(f, "block") for f in _unreached(ground, importer, extensions.get(name, ()), same)]
         yield from _findings(ground, name, failures)  # type: ignore[arg-type]
         yield from _unusable_variants(ground, name)

@@ -66,7 +66,7 @@ def _absolute_rpaths(world: World, dists: frozenset[str] | None) -> Iterator[Fin
         if dists is None or owner in dists:
             yield Finding(
                 rule="venv.relocation",
-                level="warn",
+                level="info",
                 dist=owner,
                 file=pairs[0][0].path,
                 evidence=f"{len(pairs)} search paths lead into another environment: {pairs[0][1]}",
@@ -131,6 +131,7 @@ def _polluted(world: World) -> Iterator[Finding]:
 
 def _twice(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
     """One SONAME from two dists: whichever is loaded first serves both."""
+    hashes = {e.path: e.sha256 for e in world.files}
     by_soname: dict[str, list[NativeFile]] = {}
     for file in world.native:
         if file.soname and file.owners and file.extension_suffix is None:
@@ -138,13 +139,14 @@ def _twice(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
     for soname, files in by_soname.items():
         owners = list(dict.fromkeys(f.owners[0] for f in files))
         if len(owners) > 1 and (dists is None or dists & set(owners)):
+            is_same = len({hashes.get(f.path, f.path) for f in files}) == 1
             places = ", ".join(f"{f.path} ({f.owners[0]})" for f in files[:MAX_NAMED])
             yield Finding(
                 rule="loader.twice",
-                level="warn",
+                level="info" if is_same else "warn",
                 dist=owners[0],
                 file=files[0].path,
-                evidence=f"{soname} is there {len(files)} times: {places}; the one that is loaded first serves all",
+                evidence=f"{soname} is there {len(files)} times{', with the same content' * is_same}: {places}; the one that is loaded first serves all",
                 remedy=f"keep one of {', '.join(owners)}, or import them in the order that was tested",
             )
 
