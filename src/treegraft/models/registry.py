@@ -1,31 +1,32 @@
 """From a model's name to its files, and from files to a target, a drafter and a tokenizer.
 
 Knows where models lie and which reader takes which; the readers know the formats. Fetching is pull.py's.
+torch is imported by what loads weights alone: the HTTP process reads its tokenizer through here without torch.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from treegraft import settings
 from treegraft.errors import CheckpointError, DownloadError, DrafterError, ModelError, UnsupportedModelError, UsageError
 from treegraft.logs import get_logger
-from treegraft.models import drafter_block, target
 from treegraft.models.checkpoint import PICKLED_SUFFIXES, TensorEntry, check_dtypes, check_tensors, read_folder
 from treegraft.models.config import DrafterConfig, ModelConfig
 from treegraft.models.config_json import read_drafter_config, read_target_config
-from treegraft.models.drafter_block import DrafterModel
 from treegraft.models.gguf import model as gguf_model
 from treegraft.models.gguf.file import read_gguf
 from treegraft.models.gguf.tokenizer import build_tokenizer
-from treegraft.models.target import TargetModel
 from treegraft.models.tokenizer import Tokenizer, read_tokenizer
-from treegraft.models.weights import SCALE_SUFFIX, folder_source, refuse_non_finite
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from treegraft.models.drafter_block import DrafterModel
+    from treegraft.models.target import TargetModel
 
 log = get_logger(__name__)
 
@@ -139,6 +140,8 @@ def check_target(files: ModelFiles, config: ModelConfig) -> dict[str, TensorEntr
 
     Raises CheckpointError that names missing, extra and misshapen tensors.
     """
+    from treegraft.models import target
+
     expected = target.tensor_shapes(config)
     padded = (target.EMBEDDING, target.HEAD)
     where = str(files.path)
@@ -157,26 +160,37 @@ def check_target(files: ModelFiles, config: ModelConfig) -> dict[str, TensorEntr
 
 
 def load_target(
-    files: ModelFiles, dtype: torch.dtype, device: torch.device | str, config: ModelConfig | None = None
-) -> TargetModel:
+    files: ModelFiles, dtype: "torch.dtype", device: "torch.device | str", config: ModelConfig | None = None
+) -> "TargetModel":
     """The target's weights in dtype on device. Raises ModelError subclasses that name what is wrong."""
+    import torch
+
+    from treegraft.models import target
+    from treegraft.models.weights import folder_source
+
     config = config or load_config(files)
     entries = check_target(files, config)
     device = torch.device(device)
     with torch.no_grad():
         if files.kind == "gguf":
-            return TargetModel(config, _gguf_source(files.path, config, dtype, device))
+            return target.TargetModel(config, _gguf_source(files.path, config, dtype, device))
         source = folder_source(entries, dtype, device)
         if config.tie_embeddings and target.HEAD in entries:
             _check_tied(source, files.path)
-        return TargetModel(config, source)
+        return target.TargetModel(config, source)
 
 
-def _gguf_source(path: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Callable[[str], Tensor]:
+def _gguf_source(
+    path: Path, config: ModelConfig, dtype: "torch.dtype", device: "torch.device"
+) -> "Callable[[str], Tensor]":
+    import torch
+
+    from treegraft.models.weights import refuse_non_finite
+
     file = read_gguf(path)
     own_names = gguf_model.tensor_names(file)
 
-    def source(name: str) -> Tensor:
+    def source(name: str) -> "Tensor":
         tensor = torch.from_numpy(gguf_model.read_tensor(file, config, own_names[name])).to(device=device, dtype=dtype)
         refuse_non_finite(tensor, own_names[name], path)
         return tensor
@@ -184,7 +198,11 @@ def _gguf_source(path: Path, config: ModelConfig, dtype: torch.dtype, device: to
     return source
 
 
-def _check_tied(source: Callable[[str], Tensor], path: Path) -> None:
+def _check_tied(source: "Callable[[str], Tensor]", path: Path) -> None:
+    import torch
+
+    from treegraft.models import target
+
     if not torch.equal(source(target.HEAD), source(target.EMBEDDING)):
         raise CheckpointError(
             f"{path}: config.json says tie_word_embeddings, but {target.HEAD} differs from {target.EMBEDDING}; "
@@ -219,10 +237,15 @@ def resolve_drafter(name: str | None, target_files: ModelFiles) -> ModelFiles | 
 
 
 def load_drafter(
-    files: ModelFiles, target_model: TargetModel, dtype: torch.dtype, device: torch.device | str
-) -> DrafterModel:
+    files: ModelFiles, target_model: "TargetModel", dtype: "torch.dtype", device: "torch.device | str"
+) -> "DrafterModel":
     """A drafter for the loaded target. Raises DrafterError that names each thing in which it does not fit the target,
     and other ModelErrors for faults of its files."""
+    import torch
+
+    from treegraft.models import drafter_block
+    from treegraft.models.weights import SCALE_SUFFIX, folder_source
+
     config = read_drafter_config(files.path)
     _check_fit(config, target_model, files.name)
     entries = read_folder(files.path)
@@ -239,10 +262,10 @@ def load_drafter(
         )
     check_tensors(shapes, expected, str(files.path))
     with torch.no_grad():
-        return DrafterModel(config, folder_source(entries, dtype, torch.device(device)), target_model)
+        return drafter_block.DrafterModel(config, folder_source(entries, dtype, torch.device(device)), target_model)
 
 
-def _check_fit(config: DrafterConfig, target_model: TargetModel, name: str) -> None:
+def _check_fit(config: DrafterConfig, target_model: "TargetModel", name: str) -> None:
     its = target_model.config
     pairs = (
         ("num_target_layers", config.num_target_layers, "layers", its.num_layers),
