@@ -146,7 +146,7 @@ def _twice(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
                 level="info" if is_same else "warn",
                 dist=owners[0],
                 file=files[0].path,
-                evidence=f"{soname} is there {len(files)} times{', with the same content' * is_same}: {places}; the one that is loaded first serves all",
+                evidence=f"{soname} is there {len(files)} times: {places}; the first one loaded serves all",
                 remedy=f"keep one of {', '.join(owners)}, or import them in the order that was tested",
             )
 

@@ -5,13 +5,16 @@ Knows no host fact. Returns plain dicts shaped like inventory.Environment.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..files.contents import Content, Job, Progress, read_all
-from ..files.names import show
+from ..files.names import is_inside, show
 from ..files.walk import Entry, Report, examine, list_tree
+from ..python_loads import library_names, scan_environment
+from ..python_loads import scan_environment
 from .conda import read_conda_packages
 from .dists import PLAIN_HASHES, Found, check_dist, find_dists, owners_of, place_lines
 from .layout import find_caches, find_links, read_pth_files, read_scripts, resolve
@@ -26,12 +29,14 @@ class EnvironmentProbe(NamedTuple):
     facts: Dict[str, Any]
     cache: Dict[str, List[str]]  # what may be remembered: path as shown -> (stat key, sha256)
     outside_needs: List[str]  # sonames that no file of the environment provides
+    loads_key: str  # what `python_loads` may be remembered by
 
 
 def probe_environment(
-    path: str, known: Known, report: Report, progress: Optional[Progress] = None
+    path: str, known: Known, known_loads: str, report: Report, progress: Optional[Progress] = None
 ) -> EnvironmentProbe:
-    """Raises NoEnvironment when there is nothing at the path."""
+    """`known_loads`: the `loads_key` whose `python_loads` need not be made again (then they are left empty). Raises
+    NoEnvironment when there is nothing at the path."""
     prefix = find_prefix(path, report)
     tree = list_tree(prefix.roots, prefix.skip, report)
     entries = dict(tree.entries)
@@ -66,13 +71,14 @@ def probe_environment(
         "pth_files": read_pth_files(prefix, report),
         "scripts": read_scripts(entries, owners, prefix),
         "caches": find_caches(prefix, tree),
+        "python_loads": _python_loads(prefix, owners),
     }
     cache = {
         show(relative(name, prefix.path)): [content.cache_key, content.sha256]
         for name, content in contents.items()
         if content.cache_key and not content.was_known
     }
-    return EnvironmentProbe(facts, cache, _outside_needs(native, entries))
+    return EnvironmentProbe(facts, cache, _outside_needs(prefix, facts))
 
 
 def _add_listed(dists: List[Found], prefix: Prefix, entries: Dict[str, Entry], report: Report) -> None:
@@ -172,9 +178,27 @@ def _unowned(prefix: Prefix, entries: Dict[str, Entry], owners: Dict[str, List[s
     ]
 
 
-def _outside_needs(native: List[Dict[str, Any]], entries: Dict[str, Entry]) -> List[str]:
-    provided = {facts.get("soname") for facts in native} | {os.path.basename(path) for path in entries}
-    needed = {soname for facts in native for soname in facts.get("needed", ())}
-    return sorted(needed - provided)
+def _outside_needs(prefix: Prefix, facts: Dict[str, Any]) -> List[str]:
+    """Sonames and paths to look for outside the environment. What it ships itself is asked for too: LD_LIBRARY_PATH,
+    or a library that is loaded already, may win over it."""
+    wanted = {soname for native in facts["native"] for soname in native.get("needed", ())}
+    wanted.update(library_names(facts["python_loads"]))
+    for native in facts["native"]:
+        origin = os.path.dirname(os.path.join(prefix.path, native["path"]))
+        for entry in (*native.get("rpath", ()), *native.get("runpath", ())):
+            folder = os.path.normpath(entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
+            if os.path.isabs(folder) and not is_inside(folder, prefix.path):
+                places = (os.path.join(folder, soname) for soname in native.get("needed", ()))
+                wanted.update(place for place in places if os.path.isfile(place))
+    return sorted(wanted)
 
 
+def _python_loads(prefix: Prefix, owners: Dict[str, List[str]]) -> List[Dict[str, Any]]:
+    files: Dict[str, List[str]] = {}
+    for path, names in owners.items():
+        if path.endswith((".py", ".so")) or ".so." in path:
+            for name in names:
+                files.setdefault(name, []).append(relative(path, prefix.path))
+    roots = [relative(folder, prefix.path) for folder in prefix.site_packages]
+    found = scan_environment(prefix.path, roots, files)
+    return [{"path": show(path), "events": events} for path, events in found]
