@@ -6,6 +6,8 @@ Shapes: R rows, V vocabulary, K candidates.
 import torch
 from torch import Tensor
 
+from treegraft.kernels.waiting import can_wait
+
 _LAST_ID = 2**31 - 1
 
 
@@ -20,7 +22,8 @@ def candidates(logits: Tensor, k: int, noise: Tensor | None = None, scale: float
     scores_RV = logits.float()
     if noise is not None:
         scores_RV = (scores_RV + noise) / scale
-    if scores_RV.device.type == "cpu" and (head := _untied_head(scores_RV, k)) is not None:
+    head = _untied_head(scores_RV, k) if can_wait(scores_RV) else None
+    if head is not None:
         values_RK, ids_RK = head
     else:
         scores_RV = torch.where(scores_RV.isnan(), -torch.inf, scores_RV)

@@ -10,7 +10,16 @@ from torch import Tensor
 from treegraft.speculation.noise import KEY_STEPS, MULTIPLIERS, ROUNDS
 
 _LOW = 0xFFFFFFFF
-_CHUNK_CELLS = 1 << 20  # bounds the int64 and float64 temporaries to some 100 MB
+# Cells made at a time: on CPU the temporaries stay in the cache, on a GPU they stay below some 400 MB.
+_CHUNK_CELLS_CPU = 1 << 18
+_CHUNK_CELLS_GPU = 1 << 22
+
+
+def cells(seeds: Tensor, choices: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
+    """The random word of each row and token id, int64 [R, V] in [0, 2^32). Arguments as for `gumbel`."""
+    groups_G = torch.arange((vocab_size + 3) // 4, dtype=torch.int64, device=seeds.device)
+    lanes = _philox(groups_G, positions[:, None], choices[:, None], seeds[:, None])
+    return torch.stack(lanes, dim=-1).flatten(1)[:, :vocab_size]
 
 
 def gumbel(seeds: Tensor, choices: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
@@ -19,19 +28,13 @@ def gumbel(seeds: Tensor, choices: Tensor, positions: Tensor, vocab_size: int) -
     seeds: int64 [R], the bits of the unsigned 64-bit seed; choices, positions: int64 [R], in [0, 2^32).
     """
     noise_RV = torch.empty((len(seeds), vocab_size), dtype=torch.float32, device=seeds.device)
-    groups_G = torch.arange((vocab_size + 3) // 4, dtype=torch.int64, device=seeds.device)
-    rows_per_chunk = max(1, _CHUNK_CELLS // max(1, vocab_size))
+    num_cells = _CHUNK_CELLS_CPU if seeds.device.type == "cpu" else _CHUNK_CELLS_GPU
+    rows_per_chunk = max(1, num_cells // max(1, vocab_size))
     for start in range(0, len(seeds), rows_per_chunk):
         rows = slice(start, start + rows_per_chunk)
-        lanes = _philox(groups_G, positions[rows, None], choices[rows, None], seeds[rows, None])
-        cells_RV = torch.stack(lanes, dim=-1).flatten(1)[:, :vocab_size]
-        noise_RV[rows] = _from_cells(cells_RV)
+        u_RV = (cells(seeds[rows], choices[rows], positions[rows], vocab_size).double() + 0.5) * 2.0**-32
+        noise_RV[rows] = -torch.log(-torch.log(u_RV))
     return noise_RV
-
-
-def _from_cells(cells: Tensor) -> Tensor:
-    u = (cells.double() + 0.5) * 2.0**-32
-    return -torch.log(-torch.log(u))
 
 
 def _philox(groups: Tensor, positions: Tensor, choices: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from treegraft.kernels.waiting import can_wait
 from treegraft.speculation.sampling import FILTER_SLACK, MIN_TEMPERATURE
 
 _HEAD = 1024  # on CPU top-p looks among so many best scores before it sorts a whole row
@@ -77,7 +78,7 @@ def choose(scores: Tensor, noise: Tensor | None) -> Tensor:
 
 
 def _keep_top_p(scores_RV: Tensor, top_p: Tensor) -> Tensor:
-    if scores_RV.device.type != "cpu":
+    if not can_wait(scores_RV):
         return _keep_mass(scores_RV, top_p, scores_RV.sort(-1, descending=True).values)
     rows = (top_p < 1).nonzero().squeeze(-1)
     subset, wanted = scores_RV[rows], top_p[rows]
@@ -108,6 +109,6 @@ def _keep_first(scores_RV: Tensor, counts: Tensor, sorted_RK: Tensor) -> Tensor:
     last = torch.where((counts < scores_RV.shape[-1])[:, None], last, -torch.inf)
     is_equal, is_above = scores_RV == last, scores_RV > last
     room = counts - is_above.sum(-1)
-    if scores_RV.device.type != "cpu" or bool((is_equal.sum(-1) > room).any()):
+    if not can_wait(scores_RV) or bool((is_equal.sum(-1) > room).any()):
         is_equal &= is_equal.cumsum(-1) <= room[:, None]
     return scores_RV.masked_fill(~(is_above | is_equal), -torch.inf)
