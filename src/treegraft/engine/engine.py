@@ -90,6 +90,12 @@ class Engine:
         if sequence is not None:
             self._sampler.forget(sequence)
 
+    def drop_cache(self) -> int:
+        """Forget all cached prefixes that nobody uses, so that the next prefill is a cold one; tokens forgotten."""
+        slots = self._scheduler.cache.evict(self._scheduler.cache.num_evictable)
+        self._scheduler.allocator.free(slots)
+        return len(slots)
+
     def has_work(self) -> bool:
         return bool(self._scheduler.running or self._scheduler.waiting)
 
