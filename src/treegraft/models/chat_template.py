@@ -17,6 +17,16 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from treegraft.errors import UnsupportedModelError, UsageError
 
 Message = dict[str, Any]
+# What running a template's expressions can raise, the sandbox's own refusals among them.
+TEMPLATE_FAULTS = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 class _GenerationBlock(Extension):
@@ -68,5 +78,5 @@ class ChatTemplate:
             return self._template.render(
                 messages=messages, tools=tools, add_generation_prompt=add_generation_prompt, **self._special_tokens
             )
-        except (jinja2.TemplateError, TypeError, KeyError, ValueError, AttributeError) as error:
+        except TEMPLATE_FAULTS as error:
             raise UsageError(f"the model's chat template refuses these messages: {error}") from error
