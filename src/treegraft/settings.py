@@ -19,6 +19,7 @@ SETTINGS: dict[str, Setting] = {
     s.name: s
     for s in (
         Setting("TREEGRAFT_CACHE_DIR", "", "where fetched models and probe caches lie (default ~/.cache/treegraft)"),
+        Setting("TREEGRAFT_SSH_COMMAND", "ssh", "how ssh is started, as words: for example ssh -F FILE"),
         Setting("TREEGRAFT_LOG_LEVEL", "info", "debug, info, warning or error"),
     )
 }

@@ -20,11 +20,10 @@ Progress = Callable[[int, int], None]  # (bytes done, files done)
 
 
 class Job(NamedTuple):
-    """`algorithms`: hashes beside sha256; `known`: (stat key, sha256) of an earlier time, or None."""
+    """`algorithms`: hashes beside sha256."""
 
     path: str
     algorithms: Sequence[str] = ()
-    known: Optional[Sequence[str]] = None
 
 
 class Content(NamedTuple):
@@ -43,6 +42,13 @@ class Content(NamedTuple):
 def stat_key(status: os.stat_result) -> str:
     """What a file's content is remembered by."""
     return "%d:%d:%d:%d" % (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def unchanged(status: os.stat_result, known: Sequence[str]) -> Optional[Content]:
+    """The content of an earlier time, (stat key, sha256), if the file still has that key."""
+    if known[0] != stat_key(status):
+        return None
+    return Content(known[1], {}, None, True, known[0], status.st_size, status.st_mtime_ns, "")
 
 
 class ContentReader:
@@ -78,8 +84,6 @@ class ContentReader:
         if not stat.S_ISREG(before.st_mode):
             return _failed("not a regular file")
         key = stat_key(before)
-        if job.known is not None and job.known[0] == key and not job.algorithms:
-            return Content(job.known[1], {}, None, True, key, before.st_size, before.st_mtime_ns, "")
         hashes = {name: hashlib.new(name) for name in job.algorithms}
         hashes["sha256"] = hashlib.sha256()
         view = memoryview(buffer)

@@ -134,7 +134,8 @@ def _read_record(
             return [], [], False
     text = _text(path, report)
     if base == metadata:
-        parsed, messages = [RecordLine(line, "", "") for line in text.splitlines() if line], []
+        parsed = [RecordLine(line, "", "") for line in text.splitlines() if line]
+        messages: List[str] = []
     else:
         parsed, messages = parse_record(text)
     for message in messages:
@@ -167,9 +168,7 @@ def place_lines(found: Found, entries: Dict[str, Entry]) -> Found:
     return found._replace(lines=placed)
 
 
-def check_dist(
-    found: Found, entries: Dict[str, Entry], contents: Dict[str, Content], prefix: str
-) -> Dict[str, Any]:
+def check_dist(found: Found, entries: Dict[str, Entry], contents: Dict[str, Content], prefix: str) -> Dict[str, Any]:
     """The dist's facts, complete: its files against RECORD."""
     modified: List[Dict[str, str]] = []
     missing: List[str] = []

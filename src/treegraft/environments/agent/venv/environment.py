@@ -10,11 +10,10 @@ import os
 import stat
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from ..files.contents import Content, Job, Progress, read_all
+from ..files.contents import Content, Job, Progress, read_all, unchanged
 from ..files.names import is_inside, show
 from ..files.walk import Entry, Report, examine, list_tree
 from ..python_loads import library_names, scan_environment
-from ..python_loads import scan_environment
 from .conda import read_conda_packages
 from .dists import PLAIN_HASHES, Found, check_dist, find_dists, owners_of, place_lines
 from .layout import find_caches, find_links, read_pth_files, read_scripts, resolve
@@ -28,7 +27,7 @@ BOOTSTRAP_DISTS = ("pip", "setuptools", "wheel")
 class EnvironmentProbe(NamedTuple):
     facts: Dict[str, Any]
     cache: Dict[str, List[str]]  # what may be remembered: path as shown -> (stat key, sha256)
-    outside_needs: List[str]  # sonames that no file of the environment provides
+    outside_needs: List[str]  # sonames and paths to look for outside the environment
     loads_key: str  # what `python_loads` may be remembered by
 
 
@@ -43,7 +42,9 @@ def probe_environment(
     dists = find_dists(prefix.site_packages, prefix.path, report)
     _add_listed(dists, prefix, entries, report)
     dists = [place_lines(found, entries) for found in dists]
-    contents = read_all(_jobs(prefix, entries, dists, known), progress)
+    jobs = _jobs(prefix, entries, dists)
+    contents = _remembered(prefix, jobs, entries, known) if known else {}
+    contents.update(read_all([job for job in jobs if job.path not in contents], progress))
     for name, content in contents.items():
         if content.problem:
             report(name, content.problem)
@@ -71,14 +72,25 @@ def probe_environment(
         "pth_files": read_pth_files(prefix, report),
         "scripts": read_scripts(entries, owners, prefix),
         "caches": find_caches(prefix, tree),
-        "python_loads": _python_loads(prefix, owners),
     }
     cache = {
         show(relative(name, prefix.path)): [content.cache_key, content.sha256]
         for name, content in contents.items()
         if content.cache_key and not content.was_known
     }
-    return EnvironmentProbe(facts, cache, _outside_needs(prefix, facts))
+    loads_key = _loads_key(prefix, contents, owners)
+    facts["python_loads"] = [] if loads_key == known_loads else _python_loads(prefix, owners)
+    return EnvironmentProbe(facts, cache, _outside_needs(prefix, facts), loads_key)
+
+
+def _loads_key(prefix: Prefix, contents: Dict[str, Content], owners: Dict[str, List[str]]) -> str:
+    """A digest of everything that _python_loads depends on."""
+    digest = hashlib.sha256(repr(prefix.site_packages).encode("utf-8", "surrogateescape"))
+    for path in sorted(owners):
+        if path in contents and (path.endswith(".py") or ".so" in path):
+            line = "%s\n%s\n%s\n" % (path, contents[path].sha256, owners[path])
+            digest.update(line.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
 
 
 def _add_listed(dists: List[Found], prefix: Prefix, entries: Dict[str, Entry], report: Report) -> None:
@@ -98,7 +110,7 @@ def _add_listed(dists: List[Found], prefix: Prefix, entries: Dict[str, Entry], r
                 entries[path] = entry
 
 
-def _jobs(prefix: Prefix, entries: Dict[str, Entry], dists: List[Found], known: Known) -> List[Job]:
+def _jobs(prefix: Prefix, entries: Dict[str, Entry], dists: List[Found]) -> List[Job]:
     """What to read, large files first so that no thread is left alone with one at the end. A link is read only when
     it leads to a file outside the prefix (installers can link into their cache)."""
     algorithms: Dict[str, List[str]] = {}
@@ -115,9 +127,20 @@ def _jobs(prefix: Prefix, entries: Dict[str, Entry], dists: List[Found], known: 
             _, exists, inside = resolve(path, prefix)
             if exists and not inside and os.path.isfile(path):
                 sizes[path] = os.path.getsize(path)
-    shown = {path: known.get(show(relative(path, prefix.path))) for path in sizes} if known else {}
     ordered = sorted(sizes, key=lambda path: -sizes[path])
-    return [Job(path, tuple(algorithms.get(path, ())), shown.get(path)) for path in ordered]
+    return [Job(path, tuple(algorithms.get(path, ()))) for path in ordered]
+
+
+def _remembered(prefix: Prefix, jobs: List[Job], entries: Dict[str, Entry], known: Known) -> Dict[str, Content]:
+    """Contents of the files that have not changed since; links are read again."""
+    contents = {}
+    for job in jobs:
+        entry, earlier = entries[job.path], known.get(show(relative(job.path, prefix.path)))
+        if earlier is not None and not job.algorithms and not entry.target:
+            content = unchanged(entry.status, earlier)
+            if content is not None:
+                contents[job.path] = content
+    return contents
 
 
 def _native(

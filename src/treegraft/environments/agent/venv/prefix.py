@@ -94,9 +94,7 @@ def _find_executable(prefix: str) -> str:
     return versioned[-1] if versioned else ""
 
 
-def _kind(
-    prefix: str, libraries: List[str], executable: str, report: Report
-) -> Tuple[str, str, Dict[str, str]]:
+def _kind(prefix: str, libraries: List[str], executable: str, report: Report) -> Tuple[str, str, Dict[str, str]]:
     config = os.path.join(prefix, "pyvenv.cfg")
     if os.path.lexists(config):
         try:
