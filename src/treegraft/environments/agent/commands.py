@@ -5,6 +5,7 @@ A process stuck in the kernel (a dead GPU's driver) survives SIGKILL: it is then
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -86,10 +87,8 @@ def _collect(process: "subprocess.Popen[bytes]", deadline: float) -> "tuple[str,
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
     """Kill the whole session that `run` started; a process that does not die is abandoned."""
-    try:
+    with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
-    except OSError:
-        pass
     try:
         process.wait(KILL_WAIT_S)
     except subprocess.TimeoutExpired:

@@ -129,7 +129,7 @@ def probe(request: Dict[str, Any], progress: Progress) -> Dict[str, Any]:
     return {"host": host, "environment": environment, "problems": report.rows, "remember": remember}
 
 
-def read(request: Dict[str, Any], progress: Progress) -> Dict[str, Any]:
+def read(request: Dict[str, Any], _progress: Progress) -> Dict[str, Any]:
     """Contents (base64) of `names`, relative to `path`, up to MAX_READ_BYTES in all; problems for the others."""
     report = Problems()
     contents: Dict[str, str] = {}

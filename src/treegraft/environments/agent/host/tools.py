@@ -46,7 +46,7 @@ def search_folders(extra: List[str]) -> List[Tuple[str, bool]]:
     on_path = [folder for folder in os.environ.get("PATH", "").split(":") if folder.startswith("/")]
     home = os.path.expanduser("~")
     beside = [os.path.join(home, name) for name in HOME_BINS] + list(SYSTEM_BINS) + extra
-    folders = {folder: True for folder in on_path}
+    folders = dict.fromkeys(on_path, True)
     for folder in beside:
         folders.setdefault(folder, False)
     return [(folder, is_on) for folder, is_on in folders.items() if "/shims" not in folder]
@@ -102,7 +102,7 @@ def parse_cuda_version_file(name: str, text: str) -> str:
 
 def find_toolkits() -> List[Dict[str, Any]]:
     """CUDA toolkits: folders with bin/nvcc or a version file, shaped like inventory.Tool named "cuda"."""
-    places = sorted(glob.glob("/usr/local/cuda*")) + ["/opt/cuda", "/usr/lib/cuda"]
+    places = [*sorted(glob.glob("/usr/local/cuda*")), "/opt/cuda", "/usr/lib/cuda"]
     places += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     seen, toolkits = set(), []
     for place in places:
