@@ -111,7 +111,10 @@ class EngineClient:
         safe_path = [] if "" in sys.path or os.getcwd() in sys.path else ["-P"]
         command = [sys.executable, *safe_path, "-m", "treegraft.server.engine_process", str(theirs.fileno())]
         with theirs:
-            process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=STDERR)
+            # Its own process group: a terminal's Ctrl-C is for the HTTP process, which then ends this one.
+            process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=STDERR, process_group=0
+            )
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         client = cls(process, writer)
         client._send(Start(config))
