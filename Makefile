@@ -35,7 +35,7 @@ check: python
 	$(VENV_PYTHON) -m ruff check .
 	$(VENV_PYTHON) -m ruff format --check .
 	$(VENV_PYTHON) -m mypy
-	.venv/bin/lint-imports
+	$(VENV_PYTHON) -c "from importlinter.cli import lint_imports_command as lint; lint()"
 
 bench: python
 	@$(SETUP) --extras server,train,dev

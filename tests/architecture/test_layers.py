@@ -14,8 +14,8 @@ PRINTING_AREAS = ("cli", "environments/agent")
 
 
 def test_import_contracts() -> None:
-    lint_imports = Path(sys.executable).parent / "lint-imports"
-    done = subprocess.run([lint_imports, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()", "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

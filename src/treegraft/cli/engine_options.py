@@ -53,14 +53,14 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 
 
 def engine_config(args: argparse.Namespace, **changes: Any) -> "EngineConfig":
-    """Raises UsageError for values that no engine can have."""
+    """The config of the options; `changes` win. Raises UsageError for values that no engine can have."""
     from treegraft.engine.config import EngineConfig
 
     values = {
         "model": args.model,
         "drafter": None if args.drafter == "none" else args.drafter,
-        "method": args.method,
-        "budget": args.budget,
+        "method": getattr(args, "method", "auto"),
+        "budget": getattr(args, "budget", None),
         "device": args.device,
         "dtype": args.dtype,
         "max_context": args.max_context,
