@@ -4,6 +4,7 @@ Knows where models lie and which reader takes which; the readers know the format
 torch is imported by what loads weights alone: the HTTP process reads its tokenizer through here without torch.
 """
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -118,11 +119,11 @@ def _fetch_from_hub(repo: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     try:
-        return Path(snapshot_download(repo, allow_patterns=HUB_PATTERNS))
+        # The library reads HF_ENDPOINT when it is imported; a process that sets it later means it too.
+        endpoint = os.environ.get("HF_ENDPOINT") or None
+        return Path(snapshot_download(repo, allow_patterns=HUB_PATTERNS, endpoint=endpoint))
     except RepositoryNotFoundError as error:
-        raise DownloadError(
-            f"model {repo!r} is no local folder, and the hub has no such model (or it is private)"
-        ) from error
+        raise DownloadError(f"model {repo!r} is no local folder and not on the hub (or private there)") from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise DownloadError(f"model {repo!r} cannot be fetched from the hub: {reason[0]}") from error
@@ -243,7 +244,7 @@ def load_drafter(
     and other ModelErrors for faults of its files."""
     import torch
 
-    from treegraft.models import drafter_block
+    from treegraft.models import drafter_block, head
     from treegraft.models.weights import SCALE_SUFFIX, folder_source
 
     config = read_drafter_config(files.path)
@@ -251,6 +252,8 @@ def load_drafter(
     entries = read_folder(files.path)
     check_dtypes(entries)
     expected = drafter_block.tensor_shapes(config)
+    if config.head is not None:
+        expected.update(head.tensor_shapes(config.head, config.hidden_size))
     quantised = [name for name in entries if entries[name].dtype == "I8"]
     if quantised and not config.int8_at_rest:
         raise CheckpointError(f"{files.path}: tensor {quantised[0]} is int8, which config.json does not announce")
@@ -262,7 +265,11 @@ def load_drafter(
         )
     check_tensors(shapes, expected, str(files.path))
     with torch.no_grad():
-        return drafter_block.DrafterModel(config, folder_source(entries, dtype, torch.device(device)), target_model)
+        source = folder_source(entries, dtype, torch.device(device))
+        conditional = None
+        if config.head is not None:
+            conditional = head.ConditionalHead(config.head, source, target_model.embed, target_model.head_rows)
+        return drafter_block.DrafterModel(config, source, target_model, conditional)
 
 
 def _check_fit(config: DrafterConfig, target_model: "TargetModel", name: str) -> None:
@@ -272,8 +279,6 @@ def _check_fit(config: DrafterConfig, target_model: "TargetModel", name: str) ->
         ("hidden_size", config.hidden_size, "hidden_size", its.hidden_size),
         ("vocab_size", config.vocab_size, "vocab_size", its.vocab_size),
     )
-    faults = [
-        f"{ours} {have} against the target's {theirs} {want}" for ours, have, theirs, want in pairs if have != want
-    ]
+    faults = [f"{ours} {have} for the target's {theirs} {want}" for ours, have, theirs, want in pairs if have != want]
     if faults:
         raise DrafterError(f"drafter {name} was made for another target: {'; '.join(faults)}")

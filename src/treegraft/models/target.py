@@ -65,6 +65,7 @@ class TargetModel:
         self.embedding = source(EMBEDDING)
         head = self.embedding if config.tie_embeddings else source(HEAD)
         self.head = Linear(head[: config.vocab_size])
+        self.head_weight = self.head.weight  # stays plain when the head is packed
         self.final_norm = source(FINAL_NORM)
         parts = _parts(config)
         self.layers = [load_layer(source, config, parts, f"model.layers.{i}.") for i in range(config.num_layers)]
@@ -90,6 +91,10 @@ class TargetModel:
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [..., vocab_size] of hidden [..., E] after the final norm; padded vocabulary rows are cut."""
         return self.head(hidden).float()
+
+    def head_rows(self, token_ids: Tensor) -> Tensor:
+        """The LM head's rows [..., E] of token ids int64 [...]: what scores a few candidates without all logits."""
+        return F.embedding(token_ids, self.head_weight)
 
     def forward(
         self, token_ids: Tensor, inputs: AttentionInputs, kv: KVPool, taps: tuple[int, ...] = ()
