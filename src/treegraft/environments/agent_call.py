@@ -9,7 +9,6 @@ The program travels on standard input; on the host it lives in memory only:
 
 import base64
 import secrets
-import textwrap
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -23,6 +22,7 @@ from treegraft.environments.escape import terminal
 from treegraft.errors import HostError
 
 MAX_ANSWER_BYTES = 2 << 30
+LINE_CHARACTERS = 1 << 16
 TOO_OLD = 86  # exit status of the bootstrap under an interpreter that is too old
 NOT_FOUND = (126, 127)  # a shell's exit statuses for a program that is not there or cannot be run
 COMMON_INTERPRETERS = ("python3", "python", "/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3")
@@ -108,7 +108,8 @@ def build_program(request: Mapping[str, Any]) -> bytes:
     sources: dict[str, tuple[bool, str]] = {}
     _collect(resources.files("treegraft.environments.agent"), "treegraft_agent", sources)
     given = msgspec.json.encode({"sources": sources, "request": request})
-    lines = textwrap.wrap(base64.b64encode(zlib.compress(given, 1)).decode("ascii"), 1 << 16)
+    text = base64.b64encode(zlib.compress(given, 1)).decode("ascii")
+    lines = [text[at : at + LINE_CHARACTERS] for at in range(0, len(text), LINE_CHARACTERS)]
     return BOOTSTRAP.format(too_old=TOO_OLD, blob="\n".join(lines)).encode("ascii")
 
 

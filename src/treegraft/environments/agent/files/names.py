@@ -5,6 +5,8 @@ from __future__ import annotations
 
 def show(name: str) -> str:
     """A name with the bytes that are not UTF-8 (surrogates, to Python) written as backslash escapes."""
+    if name.isascii():
+        return name
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:

@@ -96,7 +96,7 @@ def _gpu(row: Dict[str, str]) -> Dict[str, Any]:
     ecc = row.get("ecc.errors.uncorrected.volatile.total", "")
     persistence = {"Enabled": True, "Disabled": False}.get(row.get("persistence_mode", ""))
     capability = row.get("compute_cap", "")
-    lost = [value for value in row.values() if re.search(r"(?i)unknown error|gpu is lost|^ERR!$", value)]
+    lost = [value for value in row.values() if re.search(r"(?i)unknown error|gpu is lost|requires reset|^ERR!$", value)]
     return {
         "index": int(row["index"]),
         "uuid": row["uuid"],

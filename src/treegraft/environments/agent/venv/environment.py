@@ -42,8 +42,9 @@ def probe_environment(
     dists = find_dists(prefix.site_packages, prefix.path, report)
     _add_listed(dists, prefix, entries, report)
     dists = [place_lines(found, entries) for found in dists]
+    shown = {path: show(relative(path, prefix.path)) for path in entries}
     jobs = _jobs(prefix, entries, dists)
-    contents = _remembered(prefix, jobs, entries, known) if known else {}
+    contents = _remembered(jobs, entries, shown, known) if known else {}
     contents.update(read_all([job for job in jobs if job.path not in contents], progress))
     for name, content in contents.items():
         if content.problem:
@@ -53,7 +54,7 @@ def probe_environment(
     for name, package in conda_owners.items():
         owners.setdefault(name, ["conda:" + package])
     checked = [check_dist(found, entries, contents, prefix.path) for found in dists]
-    native = _native(prefix, contents, owners, report)
+    native = _native(shown, contents, owners, report)
     names = {dist["name"] for dist in checked}
     facts: Dict[str, Any] = {
         "prefix": show(prefix.path),
@@ -65,8 +66,8 @@ def probe_environment(
         "python": dict(prefix.python),
         "dists": checked,
         "conda_packages": conda_packages,
-        "files": _files(prefix, entries, contents, owners),
-        "unowned": _unowned(prefix, entries, owners),
+        "files": _files(shown, entries, contents, owners),
+        "unowned": _unowned(prefix, shown, owners),
         "native": native,
         "links": find_links(entries, prefix),
         "pth_files": read_pth_files(prefix, report),
@@ -74,7 +75,7 @@ def probe_environment(
         "caches": find_caches(prefix, tree),
     }
     cache = {
-        show(relative(name, prefix.path)): [content.cache_key, content.sha256]
+        shown[name]: [content.cache_key, content.sha256]
         for name, content in contents.items()
         if content.cache_key and not content.was_known
     }
@@ -131,11 +132,11 @@ def _jobs(prefix: Prefix, entries: Dict[str, Entry], dists: List[Found]) -> List
     return [Job(path, tuple(algorithms.get(path, ()))) for path in ordered]
 
 
-def _remembered(prefix: Prefix, jobs: List[Job], entries: Dict[str, Entry], known: Known) -> Dict[str, Content]:
+def _remembered(jobs: List[Job], entries: Dict[str, Entry], shown: Dict[str, str], known: Known) -> Dict[str, Content]:
     """Contents of the files that have not changed since; links are read again."""
     contents = {}
     for job in jobs:
-        entry, earlier = entries[job.path], known.get(show(relative(job.path, prefix.path)))
+        entry, earlier = entries[job.path], known.get(shown[job.path])
         if earlier is not None and not job.algorithms and not entry.target:
             content = unchanged(entry.status, earlier)
             if content is not None:
@@ -144,17 +145,16 @@ def _remembered(prefix: Prefix, jobs: List[Job], entries: Dict[str, Entry], know
 
 
 def _native(
-    prefix: Prefix, contents: Dict[str, Content], owners: Dict[str, List[str]], report: Report
+    shown: Dict[str, str], contents: Dict[str, Content], owners: Dict[str, List[str]], report: Report
 ) -> List[Dict[str, Any]]:
     natives = []
     for path in sorted(contents):
         content = contents[path]
         if content.native is None:
             continue
-        shown = show(relative(path, prefix.path))
         facts = dict(
             content.native,
-            path=shown,
+            path=shown[path],
             owners=owners.get(path, []),
             size=content.size,
             mtime_ns=content.mtime_ns,
@@ -166,7 +166,7 @@ def _native(
 
 
 def _files(
-    prefix: Prefix, entries: Dict[str, Entry], contents: Dict[str, Content], owners: Dict[str, List[str]]
+    shown: Dict[str, str], entries: Dict[str, Entry], contents: Dict[str, Content], owners: Dict[str, List[str]]
 ) -> List[List[Any]]:
     """Rows in the order of inventory.FileEntry's fields."""
     rows = []
@@ -175,7 +175,7 @@ def _files(
         status = entry.status
         rows.append(
             [
-                show(relative(path, prefix.path)),
+                shown[path],
                 content.size if content and not content.problem else status.st_size,
                 content.sha256 if content else "",
                 stat.S_IMODE(status.st_mode),
@@ -190,13 +190,13 @@ def _files(
     return rows
 
 
-def _unowned(prefix: Prefix, entries: Dict[str, Entry], owners: Dict[str, List[str]]) -> List[str]:
+def _unowned(prefix: Prefix, shown: Dict[str, str], owners: Dict[str, List[str]]) -> List[str]:
     if prefix.kind == "folder":
-        return [show(relative(path, prefix.path)) for path in sorted(entries)]
+        return [shown[path] for path in sorted(shown)]
     starts = tuple(site + "/" for site in prefix.site_packages)
     return [
-        show(relative(path, prefix.path))
-        for path in sorted(entries)
+        shown[path]
+        for path in sorted(shown)
         if path not in owners and path.startswith(starts) and os.path.basename(path) not in SCAFFOLD
     ]
 
