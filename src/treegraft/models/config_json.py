@@ -246,9 +246,11 @@ def _yarn_attention_factor(rope: Fields, factor: float) -> float:
     def mscale(weight: float) -> float:
         return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
-    given, above, below = (rope.raw(key, None) for key in ("attention_factor", "mscale", "mscale_all_dim"))
+    given, above, below = (
+        rope.number(key) if rope.raw(key, None) else None for key in ("attention_factor", "mscale", "mscale_all_dim")
+    )
     if given is not None:
-        return rope.number("attention_factor")
+        return given
     return mscale(above) / mscale(below) if above and below else mscale(1.0)
 
 

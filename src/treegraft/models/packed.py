@@ -1,5 +1,6 @@
 """Linear layers whose weight lies in oneDNN's own blocked layout: on CPUs the few rows of a decoding pass then cost
-about half of what the plain layout costs (figures in docs/log.md). Knows no model; serving only, the plain weight is gone.
+about half of what the plain layout costs (figures in docs/log.md). Knows no model; serving only, the plain weight is
+gone.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ class PackedLinear(Linear):
 
 def can_pack(weight: Tensor) -> bool:
     """Whether this machine's oneDNN takes weights of this dtype and device."""
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     if weight.dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -172,13 +172,20 @@ def load_target(
     config = config or load_config(files)
     entries = check_target(files, config)
     device = torch.device(device)
-    with torch.no_grad():
-        if files.kind == "gguf":
-            return target.TargetModel(config, _gguf_source(files.path, config, dtype, device))
+    if files.kind == "gguf":
+        source = _gguf_source(files.path, config, dtype, device)
+    else:
         source = folder_source(entries, dtype, device)
-        if config.tie_embeddings and target.HEAD in entries:
-            _check_tied(source, files.path)
-        return target.TargetModel(config, source)
+    try:
+        with torch.no_grad():
+            if config.tie_embeddings and target.HEAD in entries:
+                _check_tied(source, files.path)
+            return target.TargetModel(config, source)
+    except torch.OutOfMemoryError as error:
+        raise ModelError(
+            f"model {files.name} in {dtype} does not fit in the memory of {device}; free some, or use a smaller model "
+            "or dtype"
+        ) from error
 
 
 def _gguf_source(
