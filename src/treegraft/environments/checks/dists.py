@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from treegraft.environments.findings import Finding, Level
-from treegraft.environments.inventory import Dist
+from treegraft.environments.inventory import Dist, PythonFacts, System
 from treegraft.environments.loader.world import World
 
 MAX_NAMED = 6
@@ -73,7 +73,7 @@ def _requirements(world: World, dist: Dist) -> Iterator[Finding]:
 def unmet(world: World, dist: Dist) -> Iterator[tuple[str, str]]:
     """(requirement, what is there instead) of each requirement without extras that does not hold."""
     versions = {d.name: d.version for d in world.dists}
-    variables = marker_variables(world)
+    variables = marker_variables(world.python, world.host.system)
     for line in dist.requires:
         try:
             requirement = Requirement(line)
@@ -89,9 +89,8 @@ def unmet(world: World, dist: Dist) -> Iterator[tuple[str, str]]:
             yield str(requirement), f"{name} {found} is there"
 
 
-def marker_variables(world: World) -> dict[str, str]:
-    """PEP 508 environment of the World (Linux)."""
-    python, system = world.python, world.host.system
+def marker_variables(python: PythonFacts, system: System) -> dict[str, str]:
+    """PEP 508 environment of an interpreter on a Linux host."""
     return {
         "implementation_name": "cpython",
         "implementation_version": python.version,

@@ -18,6 +18,15 @@ MAX_NAMED = 5
 
 def check_imports(ground: Ground, dists: frozenset[str] | None) -> Iterator[Finding]:
     """Findings of all dists (or those named) that do not import. Warnings are about what is not known to run."""
+    for name, failures in import_failures(ground, dists):
+        yield from _findings(ground, name, failures)
+        yield from _unusable_variants(ground, name)
+
+
+def import_failures(
+    ground: Ground, dists: frozenset[str] | None
+) -> Iterator[tuple[str, list[tuple[ImportFailure, Level]]]]:
+    """Each dist with what fails when it is imported; an empty list when nothing is known to fail."""
     start = Process(ground.catalogue)
     by_name: dict[str, list[Dist]] = {}
     for dist in ground.world.dists:
@@ -27,11 +36,11 @@ def check_imports(ground: Ground, dists: frozenset[str] | None) -> Iterator[Find
     for name, same in by_name.items():
         importer = Importer(ground, start.copy())
         tops = dict.fromkeys(t for dist in same for t in dist.top_level)
-        failures = [(f, "block") for top in tops if (f := importer.import_module(top)) is not None]
+        failures: list[tuple[ImportFailure, Level]] = []
+        failures += [(f, "block") for top in tops if (f := importer.import_module(top)) is not None]
         failures += [(f, "warn") for f in importer.doubtful if f.reason != "missing-module"]
         failures += [(f, "block") for f in _unreached(ground, importer, extensions.get(name, ()), same)]
-        yield from _findings(ground, name, failures)  # type: ignore[arg-type]
-        yield from _unusable_variants(ground, name)
+        yield name, failures
 
 
 def _unreached(ground: Ground, importer: Importer, paths: tuple[str, ...], same: list[Dist]) -> Iterator[ImportFailure]:

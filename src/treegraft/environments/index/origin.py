@@ -1,0 +1,123 @@
+"""An installed dist against the index wheel of its version: identical, patched, or with modules the wheel lacks."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from treegraft.environments.index.uv import platform_of
+from treegraft.environments.index.wheel import fetch_wheel
+from treegraft.environments.inventory import Dist, Inventory
+from treegraft.errors import DownloadError, UsageError
+from treegraft.records import Record
+
+GENERATED = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "WHEEL")
+Relation = Literal["identical", "patched", "not-on-index"]
+
+
+class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """modified: files with other contents than the wheel's. added: files the wheel lacks; `added_modules` their
+    module names. missing: files of the wheel that are not there. Paths are as in site-packages."""
+
+    name: str
+    version: str
+    relation: Relation
+    modified: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    added_modules: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    detail: str = ""
+
+    def sentences(self) -> list[str]:
+        """For people: one line a fact."""
+        if self.relation == "not-on-index":
+            return [f"{self.name} {self.version}: {self.detail}"]
+        if self.relation == "identical":
+            return [f"{self.name} {self.version}: identical to the index version"]
+        lines = [f"{self.name} {self.version}: patched ({len(self.modified)} modified, {len(self.added)} added files)"]
+        lines += [f"  the index version lacks {module}" for module in self.added_modules]
+        lines += [f"  modified: {path}" for path in self.modified]
+        lines += [f"  gone: {path}" for path in self.missing]
+        return lines
+
+
+class OriginReport(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    KIND: ClassVar[str] = "environment-origin"
+    VERSION: ClassVar[int] = 1
+
+    environment: str
+    dists: tuple[Origin, ...]
+
+
+def check_origins(inventory: Inventory, names: tuple[str, ...]) -> OriginReport:
+    """Compare the named dists with the index. Raises UsageError for a name that is not installed; a version that the
+    index does not have is a result, not an error."""
+    environment = inventory.environment
+    if environment is None:
+        raise UsageError(f"{inventory.destination} names no environment")
+    by_name = {d.name: d for d in environment.dists}
+    unknown = [n for n in names if n not in by_name]
+    if unknown:
+        raise UsageError(f"{', '.join(unknown)} is not installed in {inventory.destination}; see treegraft env probe")
+    return OriginReport(environment=inventory.destination, dists=tuple(_check(inventory, by_name[n]) for n in names))
+
+
+def _check(inventory: Inventory, dist: Dist) -> Origin:
+    environment = inventory.environment
+    assert environment is not None
+    system = inventory.host.system
+    try:
+        fetched = fetch_wheel(
+            dist.name,
+            dist.version,
+            python=environment.python.version,
+            platform=platform_of(system.machine, system.libc_version),
+        )
+    except DownloadError as error:
+        return Origin(name=dist.name, version=dist.version, relation="not-on-index", detail=str(error))
+    return compare_files(dist, installed_files(inventory, dist), fetched.wheel.files)
+
+
+def installed_files(inventory: Inventory, dist: Dist) -> dict[str, str]:
+    """Path as in site-packages -> sha256 of the dist's own files and of files nobody owns inside its packages."""
+    environment = inventory.environment
+    assert environment is not None
+    roots = environment.python.site_packages
+    packages = set(dist.top_level)
+    found = {}
+    for entry in environment.files:
+        root = next((r for r in roots if entry.path.startswith(r + "/")), None)
+        if root is None or not entry.sha256:
+            continue
+        path = entry.path[len(root) + 1 :]
+        is_inside = not entry.owners and "/" in path and path.partition("/")[0] in packages
+        if dist.name in entry.owners or is_inside:
+            found[path] = entry.sha256
+    return found
+
+
+def compare_files(dist: Dist, installed: dict[str, str], wheel: dict[str, str]) -> Origin:
+    """Pure comparison; what installers generate is left out on both sides."""
+    ours = {p: h for p, h in installed.items() if not _is_generated(p)}
+    theirs = {p: h for p, h in wheel.items() if not _is_generated(p)}
+    modified = tuple(sorted(p for p in ours.keys() & theirs.keys() if ours[p] != theirs[p]))
+    added = tuple(sorted(ours.keys() - theirs.keys()))
+    missing = tuple(sorted(theirs.keys() - ours.keys()))
+    return Origin(
+        name=dist.name,
+        version=dist.version,
+        relation="patched" if modified or added or missing else "identical",
+        modified=modified,
+        added=added,
+        added_modules=tuple(module_name(p) for p in added if p.endswith(".py")),
+        missing=missing,
+    )
+
+
+def module_name(path: str) -> str:
+    """`a/b/__init__.py` -> `a.b`."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _is_generated(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return (folder.endswith(".dist-info") and name in GENERATED) or path.endswith(".pyc") or ".data/" in path
