@@ -24,10 +24,14 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "model", nargs="?", default=DEFAULT_MODEL, metavar="MODEL", help="name, folder, .gguf file or hub id"
     )
     parser.add_argument("--drafter", default="auto", help="folder, hub id, auto or none (default auto)")
-    parser.add_argument("--method", default="auto", choices=("auto", "ar", "dflash", "ddtree"))
-    parser.add_argument("--budget", type=int, metavar="N", help="nodes verified in a round")
-    parser.add_argument("--backend", default="native", choices=("native", "sglang"))
-    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument(
+        "--method", default="auto", choices=("auto", "ar", "dflash", "ddtree"), help="decoding method (default auto)"
+    )
+    parser.add_argument("--budget", type=int, metavar="N", help="nodes verified in a round (default: the device's)")
+    parser.add_argument(
+        "--backend", default="native", choices=("native", "sglang"), help="this engine, or SGLang (not yet)"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=30000, help="0 takes a free one (default 30000)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
