@@ -1,5 +1,8 @@
 """The port comes first, and a taken one is an error of one line."""
 
+import subprocess
+import sys
+
 import pytest
 
 from treegraft.errors import ServerError, UsageError
@@ -30,3 +33,9 @@ def test_an_unknown_host_is_a_usage_error(host):
 def test_an_address_of_another_machine_is_a_server_error():
     with pytest.raises(ServerError, match="cannot listen on"):
         listen("192.0.2.1", 0)
+
+
+def test_the_http_process_does_without_torch():
+    script = "import sys, treegraft.server.launch; print('torch' in sys.modules, 'transformers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
