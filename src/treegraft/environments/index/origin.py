@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from treegraft.environments.findings import Finding
 from treegraft.environments.index.uv import platform_of
 from treegraft.environments.index.wheel import fetch_wheel
 from treegraft.environments.inventory import Dist, Inventory
@@ -27,17 +28,27 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     missing: tuple[str, ...] = ()
     detail: str = ""
 
-    def sentences(self) -> list[str]:
-        """For people: one line a fact."""
-        if self.relation == "not-on-index":
-            return [f"{self.name} {self.version}: {self.detail}"]
+    def finding(self) -> Finding:
+        """The same as a finding of a check."""
+        what = f"{self.name} {self.version}"
         if self.relation == "identical":
-            return [f"{self.name} {self.version}: identical to the index version"]
-        lines = [f"{self.name} {self.version}: patched ({len(self.modified)} modified, {len(self.added)} added files)"]
-        lines += [f"  the index version lacks {module}" for module in self.added_modules]
-        lines += [f"  modified: {path}" for path in self.modified]
-        lines += [f"  gone: {path}" for path in self.missing]
-        return lines
+            evidence, remedy = f"{what} is identical to the index version", "none"
+        elif self.relation == "not-on-index":
+            evidence, remedy = self.detail, "move the dist as it is (action source)"
+        else:
+            facts = [f"the index version lacks {m}" for m in self.added_modules]
+            facts += [f"{p} differs" for p in self.modified] + [f"{p} is gone" for p in self.missing]
+            facts += [f"{p} is added" for p in self.added if not p.endswith(".py")]
+            evidence = f"{what} is patched: {'; '.join(facts)}"
+            remedy = "a reinstall would undo this: move the dist as it is (action source)"
+        return Finding(
+            rule="dist.modified" if self.relation == "patched" else "dist.origin",
+            level="info" if self.relation == "identical" else "warn",
+            dist=self.name,
+            file=(*self.modified, *self.added, None)[0],
+            evidence=evidence,
+            remedy=remedy,
+        )
 
 
 class OriginReport(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -25,7 +25,7 @@ def effective_base(target: Inventory, base: Inventory | None) -> Inventory | Non
     return target if environment is not None and not environment.is_empty else None
 
 
-def result_python(source: Inventory | PatchFolder, target: Inventory, base: Inventory | None) -> str:
+def result_python(source: Inventory | PatchFolder | None, target: Inventory, base: Inventory | None) -> str:
     """Version of the interpreter that the result runs on: the base's, the target's, else the source's minor as the
     target host has it. Raises UsageError when none is known."""
     for end in (effective_base(target, base), target):

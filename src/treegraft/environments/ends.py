@@ -1,0 +1,39 @@
+"""What `env check`, `diff` and `plan` take as an environment: HOST:PATH, a local path, or a saved inventory (JSON).
+
+Knows how to get an Inventory of each; not what is done with it.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from treegraft import logs, records
+from treegraft.environments.inventory import Inventory
+from treegraft.environments.probe import probe
+from treegraft.errors import UsageError
+
+
+def read_end(text: str, *, sonames: Collection[str] = (), host_only: bool = False) -> Inventory:
+    """Probe it, or read it from a file that `env probe --out` wrote. Raises UsageError, HostError, RecordError."""
+    if text.endswith(".json"):
+        try:
+            return records.from_json(Inventory, Path(text).read_bytes())
+        except OSError as error:
+            raise UsageError(f"inventory {text} cannot be read ({error.strerror})") from error
+    with logs.progress(label=f"reading {text}", unit="B") as bar:
+        bar.unit_scale = True
+        return probe(
+            text,
+            sonames=sonames,
+            host_only=host_only,
+            on_progress=lambda num_bytes, _files: bar.update(num_bytes - bar.n),
+        )
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """`sglang,SGL_kernel` -> normalised names. Raises UsageError when there is none."""
+    names = tuple(dict.fromkeys(canonicalize_name(word.strip()) for word in text.split(",") if word.strip()))
+    if not names:
+        raise UsageError(f"{text!r} names no distribution; expected NAME[,NAME]")
+    return names
