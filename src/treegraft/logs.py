@@ -14,8 +14,9 @@ def get_logger(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
-def configure() -> None:
-    """Send `treegraft.*` logs to stderr at TREEGRAFT_LOG_LEVEL; called once by each process's entry point."""
+def configure(level: str) -> None:
+    """Send `treegraft.*` logs to stderr at this level (debug, info, warning, error); called once by each process's
+    entry point."""
     root = logging.getLogger("treegraft")
     if root.handlers:
         return

@@ -54,7 +54,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Run one command line (without the program's name); the exit code. Errors are printed here and nowhere else."""
     try:
-        logs.configure()
+        logs.configure(settings.read("TREEGRAFT_LOG_LEVEL"))
         command = next((word for word in argv if not word.startswith("-")), None)
         args = build_parser(command).parse_args(argv)
         code: int = importlib.import_module(COMMANDS[args.command].module).run(args)

@@ -49,11 +49,9 @@ def run(args: argparse.Namespace) -> int:
     missing = [name for name in NEEDED_MODULES if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"serving needs {', '.join(missing)}; install treegraft[server]")
-    from treegraft import logs
     from treegraft.engine.config import EngineConfig
     from treegraft.server.launch import serve
 
-    logs.configure()
     config = EngineConfig(
         model=args.model,
         drafter=None if args.drafter == "none" else args.drafter,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from treegraft.engine.config import EngineConfig, EngineInfo, resolve_method
-from treegraft.engine.round import SpeculationPlan
+from treegraft.engine.drafting import SpeculationPlan
 from treegraft.errors import UsageError
 from treegraft.models import registry
 from treegraft.models.config import DrafterConfig, ModelConfig

@@ -34,14 +34,14 @@ class Sampler:
         """The token of each row of float32 [R, V]."""
         sampled = [r for r, key in enumerate(keys) if key.sequence.params.temperature > 0]
         if not sampled:
-            return sampling.choose(logits, None).tolist()  # type: ignore[no-any-return]
+            return sampling.choose(logits, None).tolist()
         if len(sampled) == len(keys):
-            return sampling.choose(*self.scores_and_noise(logits, keys)).tolist()  # type: ignore[no-any-return]
+            return sampling.choose(*self.scores_and_noise(logits, keys)).tolist()
         chosen = sampling.choose(logits, None)
         rows = torch.tensor(sampled, device=self._device)
         sampled_keys = [keys[r] for r in sampled]
         chosen[rows] = sampling.choose(*self.scores_and_noise(logits[rows], sampled_keys))
-        return chosen.tolist()  # type: ignore[no-any-return]
+        return chosen.tolist()
 
     def scores_and_noise(self, logits: torch.Tensor, keys: Seq[RowKey]) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits through temperature, top-k, top-p and min-p, and the Gumbel noise of the same rows; both [R, V].

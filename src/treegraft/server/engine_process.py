@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 
-from treegraft import logs
+from treegraft import logs, settings
 from treegraft.engine.engine import Engine
 from treegraft.engine.request import StepOutput
 from treegraft.errors import TreegraftError
@@ -130,7 +130,7 @@ def _send_last_words(frames: FrameSocket, failed: Failed) -> None:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    logs.configure()
+    logs.configure(settings.read("TREEGRAFT_LOG_LEVEL"))
     sys.exit(serve(socket.socket(fileno=int(sys.argv[1]))))
 
 
