@@ -1,12 +1,9 @@
 """The embedded default against transformers' own reading of the same GGUF file: weights, tokens, template."""
 
-import os
-
 import pytest
 import torch
 from model_feeding import allocate, feed, scattered_slots
 
-from treegraft.errors import ModelError
 from treegraft.models.registry import ModelFiles, load_target, load_tokenizer, resolve
 
 pytestmark = pytest.mark.slow
@@ -18,13 +15,8 @@ TEXTS = (
 
 
 @pytest.fixture(scope="module")
-def embedded() -> ModelFiles:
-    try:
-        return resolve("smollm2-135m")
-    except ModelError as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+def embedded(embedded_model: str) -> ModelFiles:
+    return resolve(embedded_model)
 
 
 def test_logits_equal_transformers(embedded: ModelFiles) -> None:
