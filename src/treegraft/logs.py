@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from treegraft import settings
 from treegraft.errors import UsageError
 
 
@@ -16,11 +15,10 @@ def get_logger(name: str) -> logging.Logger:
 
 def configure(level: str) -> None:
     """Send `treegraft.*` logs to stderr at this level (debug, info, warning, error); called once by each process's
-    entry point."""
+    entry point. Raises UsageError for any other level."""
     root = logging.getLogger("treegraft")
     if root.handlers:
         return
-    level = settings.read("TREEGRAFT_LOG_LEVEL")
     if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
         raise UsageError(f"TREEGRAFT_LOG_LEVEL is {level!r}; expected debug, info, warning or error")
     handler = logging.StreamHandler(sys.stderr)
