@@ -8,13 +8,13 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from treegraft.environments.index.stubs import write_stubs
+from treegraft.environments.index.stubs import stub_name, version_of, write_stubs
 from treegraft.environments.index.uv import UvResult, platform_of, run_uv, user_find_links
 from treegraft.environments.inventory import Dist, Inventory
 from treegraft.environments.planning.request import PlanRequest, result_python
 from treegraft.environments.planning.resolution import PatchFolder, Pin, Resolution
 
-PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?==(?P<version>[^\s;]+)")
+PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?(==(?P<version>[^\s;]+)| @ (?P<url>\S+))")
 MISSING = re.compile(r"no version of ([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==|([A-Za-z0-9._-]+) was not found")
 UNREACHABLE = ("Failed to fetch", "error sending request", "dns error", "Connection refused", "timed out")
 MAX_ABSENT = 60
@@ -37,7 +37,7 @@ def resolve(
         folder = Path(name)
         (folder / "stubs").mkdir()
         write_stubs([*ours.values(), *theirs.values()], folder / "stubs")
-        requirements = _requirements(request, source, ours, theirs)
+        requirements = _requirements(request, source, ours, theirs, folder / "stubs")
         (folder / "pins.txt").write_text(_preferences(ours, theirs))
         options = [*_platform(source, target, base), "--find-links", "stubs", *user_find_links(os.environ)]
         answer = _compile(folder, requirements, [*options, "--output-file", "pins.txt"])
@@ -66,17 +66,27 @@ def _dists(end: Inventory | PatchFolder | None) -> dict[str, Dist]:
 
 
 def _requirements(
-    request: PlanRequest, source: Inventory | PatchFolder, ours: dict[str, Dist], theirs: dict[str, Dist]
+    request: PlanRequest,
+    source: Inventory | PatchFolder,
+    ours: dict[str, Dist],
+    theirs: dict[str, Dist],
+    stubs: Path,
 ) -> list[str]:
+    """What is taken and kept is named by its stub: the index may have the same version with other requirements."""
     lines = []
     for name in request.take:
-        if isinstance(source, PatchFolder):
-            version = source.version if source.dist == name else None
+        if name in theirs:
+            lines.append(_exactly(theirs[name], stubs))
+        elif isinstance(source, PatchFolder) and source.dist == name and source.version:
+            lines.append(f"{name}=={source.version}")
         else:
-            version = theirs[name].version if name in theirs else None
-        lines.append(f"{name}=={version}" if version else name)
-    lines += [f"{name}=={ours[name].version}" for name in request.keep if name in ours]
-    return lines
+            lines.append(name)
+    return lines + [_exactly(ours[name], stubs) for name in request.keep if name in ours]
+
+
+def _exactly(dist: Dist, stubs: Path) -> str:
+    path = stubs / stub_name(dist)
+    return f"{dist.name} @ {path.as_uri()}" if path.exists() else f"{dist.name}=={dist.version}"
 
 
 def _preferences(ours: dict[str, Dist], theirs: dict[str, Dist]) -> str:
@@ -128,7 +138,7 @@ def _parse(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
         match = PIN.match(line)
         if match:
             name = canonicalize_name(match["name"])
-            pins[name] = (match["version"], ())
+            pins[name] = (match["version"] or version_of(match["url"]), ())
         elif line.strip().startswith("#") and name:
             found = [w.strip(" #,") for w in line.replace("via", " ").split()]
             version, by = pins[name]

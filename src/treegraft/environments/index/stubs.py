@@ -4,15 +4,27 @@ so that versions with local tags (+cu130) or patched ones, which no index has, c
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import unquote
 
 from treegraft.environments.inventory import Dist
+
+SUFFIX = "-py3-none-any.whl"
+
+
+def stub_name(dist: Dist) -> str:
+    return f"{dist.name.replace('-', '_')}-{dist.version}{SUFFIX}"
+
+
+def version_of(url: str) -> str:
+    """The version in a stub's URL."""
+    return unquote(url).rpartition("/")[2].removesuffix(SUFFIX).partition("-")[2]
 
 
 def write_stubs(dists: Iterable[Dist], folder: Path) -> None:
     """One `NAME-VERSION-py3-none-any.whl` a dist; the first of several of the same name and version wins."""
     for dist in dists:
-        stem = f"{dist.name.replace('-', '_')}-{dist.version}"
-        path = folder / f"{stem}-py3-none-any.whl"
+        path = folder / stub_name(dist)
+        stem = path.name.removesuffix(SUFFIX)
         if path.exists() or not _is_plain(dist.version):
             continue
         lines = ["Metadata-Version: 2.1", f"Name: {dist.name}", f"Version: {dist.version}"]

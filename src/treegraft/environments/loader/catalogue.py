@@ -35,6 +35,12 @@ class Catalogue:
             if file.soname:
                 key = (_canonical_folder(posixpath.dirname(file.path)), file.soname)
                 self._by_folder_and_soname.setdefault(key, file.path)
+        for entry in world.files:
+            if entry.sha256 and ".so" in entry.path:  # the loader stops at a file of that name that is no ELF file
+                other = NativeFile(
+                    path=entry.path, size=entry.size, mtime_ns=0, partial=True, problem="not an ELF file"
+                )
+                self._files[posixpath.normpath(posixpath.join(world.prefix, entry.path))] = other
         for file in world.native:
             self._files[posixpath.normpath(posixpath.join(world.prefix, file.path))] = file
         self._links = {
@@ -78,6 +84,8 @@ class Catalogue:
                 notes.append(f"{found.path} is for {found.file.machine or '?'}, {found.file.elf_class} bit")
                 continue
             return found, notes
+        if "NODEFLIB" in chain[0].file.flags:
+            return None, notes
         for path in self._cache.get(name, ()):
             found = self.at(path)
             return found or self._opaque(name, path), notes

@@ -30,6 +30,11 @@ class Library:
     def owner(self) -> str | None:
         return self.file.owners[0] if self.file.owners else None
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the loader fails on it. It does not look at section headers, which a truncated file loses first."""
+        return self.file.partial and any("section" not in part for part in self.file.problem.split("; "))
+
     @cached_property
     def plain_names(self) -> frozenset[str]:
         """Names that a reference without a version binds to here.

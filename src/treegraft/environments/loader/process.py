@@ -194,7 +194,7 @@ def _names_of(library: Library) -> set[str]:
 
 
 def _is_broken(library: Library) -> bool:
-    return library.file.partial and not isinstance(library, OpaqueLibrary)
+    return library.is_damaged and not isinstance(library, OpaqueLibrary)
 
 
 def _broken(library: Library) -> LoadProblem:

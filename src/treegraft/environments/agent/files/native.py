@@ -16,6 +16,7 @@ from .elf import (
     DT_SYMBOLIC,
     DT_TEXTREL,
     PT_INTERP,
+    PT_LOAD,
     TYPES,
     ElfFile,
     ElfProblem,
@@ -85,6 +86,9 @@ def _read_dynamic(elf: ElfFile, sections: List[Section], facts: Dict[str, Any]) 
     )
     symbols = read_symbols(elf, tags, sections, strings, versions)
     facts.update(symbols._asdict())
+    for segment in elf.read_segments():
+        if segment.type == PT_LOAD and segment.offset + segment.file_size > elf.size:
+            raise ElfProblem("truncated: a loaded segment ends after the file's %d bytes" % elf.size)
 
 
 def _flags(tags: Dict[int, List[int]]) -> List[str]:
