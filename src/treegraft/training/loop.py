@@ -1,0 +1,250 @@
+"""The training loop: batches, steps, measurements, checkpoints, exact resume. Knows no corpus making and no export.
+
+Everything random comes from (seed, batch number), so a run that goes on from a checkpoint does what it would have done.
+The clock of a run with `minutes` starts after each process' first batch: compiling is not training.
+"""
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from treegraft.errors import TrainingError
+from treegraft.logs import get_logger
+from treegraft.models.config import DrafterConfig
+from treegraft.models.target import TargetModel
+from treegraft.training import checkpoint, validate
+from treegraft.training.block_attention import dense_mask, fits_tiles, tile_mask
+from treegraft.training.build import build_network, build_optimiser
+from treegraft.training.checkpoint import RunState
+from treegraft.training.config import TrainConfig
+from treegraft.training.corpus.shards import CorpusManifest, Rows
+from treegraft.training.features import TapReader
+from treegraft.training.loss import (
+    LossParts,
+    block_loss,
+    make_blocks,
+    next_anchors,
+    num_learnt_rows,
+    random_anchors,
+)
+
+log = get_logger(__name__)
+
+MEASURE_STEPS = 20
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a run learns from: training rows and validation rows with the manifest they come from."""
+
+    manifest: CorpusManifest
+    train: Rows
+    validation: Rows
+    end_token: int
+
+
+def run_hash(config: TrainConfig, manifest: CorpusManifest) -> str:
+    """sha256 of what a run's checkpoints depend on."""
+    parts = [config.target, config.drafter, config.run, [shard.sha256 for shard in manifest.shards]]
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+class Trainer:
+    """One run in one folder. `train` may be called again after it was told to stop early."""
+
+    def __init__(
+        self, config: TrainConfig, drafter: DrafterConfig, target: TargetModel, corpus: Corpus, folder: Path
+    ) -> None:
+        self._config, self._target, self._corpus, self._folder = config, target, corpus, folder
+        self._hash = run_hash(config, corpus.manifest)
+        device, run = target.device, config.run
+        is_compiled = run.compile and device.type == "cuda"
+        self._reader = TapReader(target, drafter.target_layer_ids, corpus.manifest.row_tokens, is_compiled)
+        self._plain_reader = TapReader(target, drafter.target_layer_ids, corpus.manifest.row_tokens, False)
+        self.network = build_network(config, drafter, target)
+        self.optimiser = build_optimiser(config, self.network)
+        self._is_tiled = is_compiled and fits_tiles(drafter.block_size, run.anchors, corpus.manifest.row_tokens)
+        if is_compiled:
+            for layer in self.network.layers:
+                layer.compile(dynamic=False)
+        if len(corpus.train) < run.rows:
+            raise TrainingError(f"the corpus has {len(corpus.train)} training rows; run.rows asks for {run.rows}")
+        self._tokens = corpus.train.tokens.to(device)
+        self._kinds = corpus.train.kinds.to(device)
+        self._num_learnt = num_learnt_rows(run.rows * run.anchors, drafter.block_size, run.decay)
+        self._greedy_kind = (
+            1 + list(corpus.manifest.temperatures).index(0.0) if 0.0 in corpus.manifest.temperatures else 0
+        )
+        self._replies = validate.greedy_replies(
+            corpus.validation, self._greedy_kind, corpus.end_token, run.validate_rows
+        )
+        self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+        self.batch, self.seconds = 0, 0.0
+        self._resume()
+
+    @property
+    def block_tokens_per_step(self) -> int:
+        return self._config.run.rows * self._config.run.anchors * self.network.config.block_size
+
+    def _resume(self) -> None:
+        loaded = checkpoint.load(self._folder, self._hash)
+        if loaded is None:
+            return
+        tensors, state = loaded
+        self.optimiser.load(tensors, state.step)
+        self.batch, self.seconds = state.batch, state.seconds
+        log.info("going on from step %d (%.0f s of training)", state.step, state.seconds)
+
+    def save(self) -> None:
+        state = RunState(run_hash=self._hash, step=self.optimiser.num_steps, batch=self.batch, seconds=self.seconds)
+        checkpoint.save(self._folder, self.optimiser.tensors(), state)
+
+    def progress(self) -> float:
+        """Share of the schedule that is done, 0 to 1."""
+        run = self._config.run
+        done = self.optimiser.num_steps / run.steps if run.steps else self.seconds / (60 * run.minutes)
+        return min(done, 1.0)
+
+    def train(self, stop_after_s: float | None = None) -> bool:
+        """Train to the end of the schedule, or for stop_after_s seconds of this process; a checkpoint is written in
+        either case. True when the schedule is done. Raises TrainingError for a loss that is not finite: the weights
+        from before that step are saved."""
+        run = self._config.run
+        started = last_save = time.monotonic()
+        clock: float | None = None
+        sums: dict[str, Any] = {}
+        while self.progress() < 1.0:
+            self._run_batch(sums)
+            is_measured = self.optimiser.num_steps % MEASURE_STEPS < run.passes
+            if not (is_measured or clock is None or self.progress() >= 1.0):
+                continue
+            self._check_finite()  # waits for the device
+            now = time.monotonic()
+            if clock is not None:
+                self.seconds += now - clock
+                self._measure(sums, now - clock)
+                sums = {}
+            clock = now
+            if now - last_save > 60 * run.checkpoint_minutes:
+                self.save()
+                last_save = now
+            if stop_after_s is not None and now - started > stop_after_s:
+                break
+        self.save()
+        return self.progress() >= 1.0
+
+    def _check_finite(self) -> None:
+        bad = self.optimiser.bad_step()
+        if bad is None:
+            return
+        batch = bad // self._config.run.passes
+        self.optimiser.num_steps, self.batch = bad, batch
+        self.save()
+        raise TrainingError(
+            f"the gradient stopped being finite at step {bad} (batch {batch}, rows {self._batch_rows(batch)[:4]} ...); "
+            f"the weights from before that step are in {self._folder / checkpoint.FOLDER}; lower run.learning_rate"
+        )
+
+    def _batch_rows(self, batch: int) -> list[int]:
+        run = self._config.run
+        per_epoch = len(self._corpus.train) // run.rows
+        epoch, place = divmod(batch, per_epoch)
+        if epoch != self._epoch:
+            generator = torch.Generator().manual_seed(run.seed * 1_000_003 + epoch)
+            self._epoch, self._order = epoch, torch.randperm(len(self._corpus.train), generator=generator)
+        rows: list[int] = self._order[place * run.rows : (place + 1) * run.rows].tolist()
+        return rows
+
+    def _run_batch(self, sums: dict[str, Any]) -> None:
+        """`passes` optimiser steps on one batch of rows."""
+        run, device, b = self._config.run, self._target.device, self.network.config.block_size
+        rows = torch.tensor(self._batch_rows(self.batch), device=device)
+        tokens, kinds = self._tokens[rows].long(), self._kinds[rows]
+        generator = torch.Generator(device).manual_seed((run.seed << 40) + self.batch)
+        tapped = self._reader.read(tokens)
+        anchors = random_anchors(kinds, run.anchors, generator)
+        for _ in range(run.passes):
+            if self.progress() >= 1.0 and run.steps:
+                break
+            blocks = make_blocks(tokens, kinds, anchors, b, run.decay, generator)
+            mask = (tile_mask if self._is_tiled else dense_mask)(anchors, b, tokens.shape[1])
+            hidden = self.network(tapped, blocks.tokens[:, :, 0], anchors, self._target, mask)
+            parts = block_loss(
+                self.network, self._target, hidden, blocks, self._num_learnt, run.conditional_share, generator
+            )
+            self.network.zero_grad(set_to_none=True)
+            parts.total.backward()  # type: ignore[no-untyped-call]
+            norm = self.optimiser.step(self._rate_factor())
+            _add(sums, parts, norm)
+            anchors = next_anchors(blocks, parts.run, kinds, generator)
+        self.batch += 1
+
+    def _rate_factor(self) -> float:
+        """Linear warm-up, then linear to 0."""
+        warmup, done = self._config.run.warmup, self.progress()
+        return min(done / warmup if warmup else 1.0, (1 - done) / (1 - warmup)) if self.progress() > 0 else 1e-3
+
+    def _measure(self, sums: dict[str, Any], seconds: float) -> None:
+        counts = sums["counts"].clamp(min=1)
+        loss, hits = (sums["losses"] / counts).tolist(), (sums["hits"] / counts).tolist()
+        record = {
+            "step": self.optimiser.num_steps,
+            "seconds": round(self.seconds, 2),
+            "loss": float(sums["total"]) / sums["steps"],
+            "gradient_norm": float(sums["norm"]) / sums["steps"],
+            "block_tokens_per_s": round(sums["steps"] * self.block_tokens_per_step / seconds),
+            "loss_marginal": loss[0],
+            "loss_conditional": loss[1],
+            "hits_marginal": hits[0],
+            "hits_conditional": hits[1],
+        }
+        self._write(record)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with (self._folder / METRICS).open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise TrainingError(f"{self._folder / METRICS} cannot be written: {error.strerror}") from error
+
+    def validate(self, budgets: tuple[int, ...] = (), num_candidates: int = 0) -> dict[str, float]:
+        """tau at T = 0 on held-out greedy replies, of the chain and of trees; written to the metrics too."""
+        if not self._replies:
+            log.warning("no held-out greedy reply to validate on; make a larger corpus")
+            return {}
+        rows = self._corpus.validation
+        drafts = validate.draft_everywhere(
+            self.network, self._target, self._plain_reader, rows, self._replies, num_candidates
+        )
+        found = {"chain": validate.chain_tau(drafts, self._replies, by_head=False)}
+        ways = [False, True] if self.network.has_head else [False]
+        if self.network.has_head:
+            found["chain_head"] = validate.chain_tau(drafts, self._replies, by_head=True)
+        for budget in budgets:
+            for by_head in ways:
+                name = f"tree{budget}{'_head' if by_head else ''}"
+                found[name] = validate.tree_tau(drafts, rows, self._replies, budget, by_head)
+        self._write({"step": self.optimiser.num_steps, "seconds": round(self.seconds, 2), "tau": found})
+        return found
+
+
+def _add(sums: dict[str, Any], parts: LossParts, norm: Tensor) -> None:
+    values = {
+        "total": parts.total.detach(),
+        "losses": parts.losses,
+        "hits": parts.hits,
+        "counts": parts.counts,
+        "norm": norm,
+        "steps": 1,
+    }
+    for name, value in values.items():
+        sums[name] = sums[name] + value if name in sums else value
