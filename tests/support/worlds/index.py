@@ -48,12 +48,19 @@ def serve(index: FolderIndex, host: str = "127.0.0.1") -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            self.answer(is_head=False)
+
+        def do_HEAD(self) -> None:
+            self.answer(is_head=True)
+
+        def answer(self, *, is_head: bool) -> None:
             body = index.page(self.path)
             self.send_response(404 if body is None else 200)
             self.send_header("Content-Type", "text/html" if "/simple" in self.path else "application/octet-stream")
             self.send_header("Content-Length", str(len(body or b"")))
             self.end_headers()
-            self.wfile.write(body or b"")
+            if not is_head:
+                self.wfile.write(body or b"")
 
         def log_message(self, *arguments: object) -> None:
             pass
