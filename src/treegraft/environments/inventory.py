@@ -4,8 +4,6 @@ Does not know how facts are gathered (agent/), transported (connect, probe) or j
 
 Paths inside an environment are relative to its prefix, POSIX style; paths elsewhere are absolute. A name that
 is not UTF-8 appears with its odd bytes written as `\\udcXX`. Sizes are bytes, times nanoseconds since 1970.
-Symbols are strings: an import is `name` or `name@VERSION`; an export is `name`, `name@@VERSION` (the default
-version) or `name@VERSION` (an old, hidden one, found only by who asks for that version).
 """
 
 import hashlib
@@ -13,11 +11,10 @@ from typing import ClassVar
 
 import msgspec
 
+from treegraft.environments.native_facts import Fact as Fact
+from treegraft.environments.native_facts import GpuCode as GpuCode
+from treegraft.environments.native_facts import NativeFile as NativeFile
 from treegraft.records import Record
-
-
-class Fact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of the parts of an inventory."""
 
 
 class Problem(Fact, frozen=True, kw_only=True):
@@ -25,50 +22,6 @@ class Problem(Fact, frozen=True, kw_only=True):
 
     subject: str  # a path, command or fact group
     message: str
-
-
-# ---- native files
-
-
-class GpuCode(Fact, frozen=True, kw_only=True):
-    """One kind of device code in a file: a cubin runs on its own family only, PTX there and later."""
-
-    kind: str  # cubin | ptx
-    arch: str  # sm_86, sm_90a, sm_100f; compute_80, compute_90a for ptx
-    count: int = 1
-
-
-class NativeFile(Fact, frozen=True, kw_only=True):
-    """An ELF file. `partial` files have a `problem` and may lack anything that comes after the path."""
-
-    path: str
-    owners: tuple[str, ...] = ()
-    size: int
-    mtime_ns: int
-    machine: str = ""  # x86_64, aarch64, ...; "machine-N" for one we have no name for
-    elf_class: int = 0  # 32 or 64
-    elf_type: str = ""  # shared (also position-independent executables) | executable | relocatable | core
-    little_endian: bool = True
-    interpreter: str | None = None  # PT_INTERP, of executables
-    soname: str | None = None
-    needed: tuple[str, ...] = ()
-    rpath: tuple[str, ...] = ()  # split at ':', $ORIGIN as written
-    runpath: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()  # SYMBOLIC, NOW, NODEFLIB, NODELETE, PIE, TEXTREL
-    version_needs: dict[str, tuple[str, ...]] = {}  # library file -> versions, strong
-    weak_version_needs: dict[str, tuple[str, ...]] = {}  # versions needed by weak references only
-    version_definitions: tuple[str, ...] = ()
-    imports: tuple[str, ...] = ()  # undefined symbols that must be found
-    weak_imports: tuple[str, ...] = ()  # undefined weak ones: may stay unresolved
-    exports: tuple[str, ...] = ()
-    weak_exports: tuple[str, ...] = ()  # defined weak; the loader treats them as exports
-    extension_suffix: str | None = (
-        None  # of Python extension modules: ".cpython-311-x86_64-linux-gnu.so", ".abi3.so"
-    )
-    is_abi3: bool = False
-    gpu_code: tuple[GpuCode, ...] = ()
-    partial: bool = False
-    problem: str = ""
 
 
 # ---- host
@@ -201,9 +154,7 @@ class Host(Fact, frozen=True, kw_only=True):
     interpreters: tuple[Interpreter, ...]
     loader: Loader
     variables: dict[str, str]  # allow-listed and redacted
-    system_libraries: tuple[
-        NativeFile, ...
-    ]  # outside the prefix, absolute paths: what its files need, transitively,
+    system_libraries: tuple[NativeFile, ...]  # outside the prefix, absolute paths: what its files need, transitively,
     # the C and C++ runtimes, the driver's libraries, and sonames that were asked for
 
 
@@ -228,7 +179,7 @@ class PythonFacts(Fact, frozen=True, kw_only=True):
     include_dir: str = ""
     has_python_h: bool = False
     site_packages: tuple[str, ...] = ()  # relative to the prefix when inside it
-    pyvenv: dict[str, str] = {}  # keys in lower case
+    pyvenv: dict[str, str] = msgspec.field(default_factory=dict)  # keys in lower case
     includes_system_site: bool = False
     native: tuple[NativeFile, ...] = ()  # the executable and its libpython, absolute paths
 
@@ -299,9 +250,7 @@ class FileEntry(Fact, frozen=True, kw_only=True, array_like=True):
     inode: int
     num_links: int  # > 1: a hard link; editing it edits the others
     link_target: str  # as written; "" for files
-    owners: tuple[
-        str, ...
-    ]  # normalised dist names, "conda:NAME" for conda packages; () = unowned, 2+ = multi-owned
+    owners: tuple[str, ...]  # normalised dist names, "conda:NAME" for conda packages; () = unowned, 2+ = multi-owned
 
 
 class Link(Fact, frozen=True, kw_only=True):
@@ -401,9 +350,7 @@ def fingerprint(inventory: Inventory) -> str:
         [host.loader.library_path, host.loader.preload],
     ]
     if environment is not None:
-        facts.append(
-            [environment.prefix, environment.kind, environment.python.version, environment.python.soabi]
-        )
+        facts.append([environment.prefix, environment.kind, environment.python.version, environment.python.soabi])
         facts.append([environment.python.real_executable, environment.python.pyvenv])
         facts.append(sorted([d.name, d.version, d.metadata_path] for d in environment.dists))
         facts.append(sorted([f.path, f.sha256, f.mode, f.link_target] for f in environment.files))
