@@ -12,12 +12,18 @@ One event is a list [kind, name, detail, guards]:
           under a comparison of sys.version_info; `if` under a condition that is not known.
 """
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import os
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+Event = List[Any]  # [kind, name, detail, guards]
+Guards = Tuple[str, ...]
 MAX_BYTES = 200_000
 MAX_EVENTS = 400
+MAX_STEPS = 20_000  # a chain of calls, or of names that stand for lists of names, can double at every link
 MAX_FILES_NATIVE = 24
 MAX_FILES_PURE = 4
 _IMPORT_NAMES = {
@@ -30,7 +36,7 @@ _IMPORT_NAMES = {
 _ALL_KINDS = "IMO"
 
 
-def scan(source, module, is_package):
+def scan(source: bytes, module: str, is_package: bool) -> List[Event]:
     """Events of one module. source: bytes; module: its dotted name. Unreadable syntax gives no events."""
     if len(source) > MAX_BYTES:
         return []
@@ -44,13 +50,15 @@ def scan(source, module, is_package):
     return scanner.events[:MAX_EVENTS]
 
 
-def scan_environment(prefix, site_packages, dist_files):
+def scan_environment(
+    prefix: str, site_packages: List[str], dist_files: Mapping[str, Iterable[str]]
+) -> List[Tuple[str, List[Event]]]:
     """[[path, events], ...] of the modules that importing each dist's top-level modules runs first.
 
     prefix: absolute; site_packages: relative to it. dist_files: {dist: paths relative to the prefix}.
     Follows imports inside the dist: at most MAX_FILES_NATIVE files of one with native files, MAX_FILES_PURE of others.
     """
-    results = []
+    results: List[Tuple[str, List[Event]]] = []
     for name in sorted(dist_files):
         paths = set(dist_files[name])
         has_native = any(".so" in path for path in paths)
@@ -66,7 +74,7 @@ def scan_environment(prefix, site_packages, dist_files):
                     events = scan(stream.read(MAX_BYTES + 1), module, is_package)
             except OSError:
                 continue
-            results.append([path, events])
+            results.append((path, events))
             for target in _targets(events):
                 for root in site_packages:
                     for tail in (".py", "/__init__.py"):
@@ -77,7 +85,7 @@ def scan_environment(prefix, site_packages, dist_files):
     return results
 
 
-def library_names(loads):
+def library_names(loads: Iterable[Mapping[str, Any]]) -> List[str]:
     """Bare names that ctypes looks up outside of the environment."""
     names = set()
     for module in loads:
@@ -87,7 +95,7 @@ def library_names(loads):
     return sorted(names)
 
 
-def _targets(events):
+def _targets(events: List[Event]) -> Iterator[str]:
     for kind, name, detail, _ in events:
         if kind in ("import", "from"):
             parts = name.split(".")
@@ -98,7 +106,7 @@ def _targets(events):
                 yield name + "." + item
 
 
-def _is_top_level(path, site_packages):
+def _is_top_level(path: str, site_packages: List[str]) -> bool:
     for root in site_packages:
         if path.startswith(root + "/"):
             rest = path[len(root) + 1 :].split("/")
@@ -106,7 +114,7 @@ def _is_top_level(path, site_packages):
     return False
 
 
-def _module_of(path, site_packages):
+def _module_of(path: str, site_packages: List[str]) -> Tuple[str, bool]:
     for root in site_packages:
         if path.startswith(root + "/"):
             parts = path[len(root) + 1 : -len(".py")].split("/")
@@ -116,20 +124,24 @@ def _module_of(path, site_packages):
     return "", False
 
 
-class _Scanner(object):
-    def __init__(self, module, is_package, tree):
+class _Scanner:
+    def __init__(self, module: str, is_package: bool, tree: ast.Module) -> None:
         self.package = module if is_package else module.rpartition(".")[0]
-        self.events = []
-        self.bindings = {}  # name -> expression nodes it may stand for
+        self.events: List[Event] = []
+        self.bindings: Dict[str, List[ast.expr]] = {}  # name -> expression nodes it may stand for
         self.functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
-        self.running = []
+        self.running: List[str] = []
+        self.num_steps = 0
         self.num_tries = 0
 
-    def run(self, body, guards):
+    def run(self, body: Sequence[ast.stmt], guards: Guards) -> None:
         for node in body:
+            self.num_steps += 1
+            if self.num_steps > MAX_STEPS:
+                return
             self.statement(node, guards)
 
-    def statement(self, node, guards):
+    def statement(self, node: ast.stmt, guards: Guards) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 self.add("import", alias.name, "", guards)
@@ -162,7 +174,7 @@ class _Scanner(object):
         elif isinstance(node, (ast.Expr, ast.Return)) and node.value is not None:
             self.calls(node.value, guards)
 
-    def try_block(self, node, guards):
+    def try_block(self, node: ast.Try, guards: Guards) -> None:
         self.num_tries += 1
         number = self.num_tries
         kinds = ""
@@ -176,7 +188,7 @@ class _Scanner(object):
         self.run(node.orelse, (*guards, "try:%d:" % number))
         self.run(node.finalbody, guards)
 
-    def branch(self, node, guards):
+    def branch(self, node: ast.If, guards: Guards) -> None:
         text = ast.dump(node.test)
         if "TYPE_CHECKING" in text:
             self.run(node.orelse, guards)
@@ -193,7 +205,7 @@ class _Scanner(object):
         self.run(node.body, (*guards, "python:%s:%s" % version if version else "if"))
         self.run(node.orelse, (*guards, "python:!%s:%s" % version if version else "if"))
 
-    def calls(self, expression, guards):
+    def calls(self, expression: ast.expr, guards: Guards) -> None:
         for node in ast.walk(expression):
             if not isinstance(node, ast.Call):
                 continue
@@ -202,7 +214,7 @@ class _Scanner(object):
             if last in ("CDLL", "PyDLL", "LoadLibrary", "load_library") and node.args:
                 self.library(node, guards)
             elif last == "import_module" and node.args and isinstance(node.args[0], ast.Constant):
-                self.import_module(node, guards)
+                self.import_module(node.args[0].value, guards)
             elif last == "setdlopenflags" and node.args:
                 flag = "global" if "RTLD_GLOBAL" in ast.dump(node.args[0]) else "local"
                 self.add("flags", "", flag, guards)
@@ -216,8 +228,7 @@ class _Scanner(object):
                 self.bindings = outer
                 self.running.pop()
 
-    def import_module(self, node, guards):
-        name = node.args[0].value
+    def import_module(self, name: object, guards: Guards) -> None:
         if not isinstance(name, str):
             return
         if name.startswith("."):
@@ -227,7 +238,7 @@ class _Scanner(object):
             name = ".".join([*base, name.lstrip(".")])
         self.add("import", name, "", guards)
 
-    def library(self, node, guards):
+    def library(self, node: ast.Call, guards: Guards) -> None:
         mode = node.args[1] if len(node.args) > 1 else None
         for keyword in node.keywords:
             if keyword.arg == "mode":
@@ -236,13 +247,13 @@ class _Scanner(object):
         for name in self.paths(node.args[0], 0):
             self.add("load", name, detail, guards)
 
-    def text(self, node):
+    def text(self, node: ast.expr) -> str:
         found = ast.dump(node)
         if isinstance(node, ast.Name):
             found += "".join(ast.dump(n) for n in self.bindings.get(node.id, []))
         return found
 
-    def paths(self, node, depth):
+    def paths(self, node: ast.expr, depth: int) -> List[str]:
         """Library names that an expression can stand for."""
         alternatives = self.strings(node, depth)
         is_file = self.mentions_file(node, depth)
@@ -258,9 +269,10 @@ class _Scanner(object):
                 found.append("file:" + text if is_path else text)
         return found
 
-    def strings(self, node, depth):
+    def strings(self, node: ast.expr, depth: int) -> List[List[str]]:
         """Alternatives, each the list of constant strings of the expression in order."""
-        if depth > 6:
+        self.num_steps += 1
+        if depth > 6 or self.num_steps > MAX_STEPS:
             return [[]]
         if isinstance(node, ast.Constant):
             return [[node.value]] if isinstance(node.value, str) else [[]]
@@ -273,7 +285,7 @@ class _Scanner(object):
             return [parts for item in node.elts for parts in self.strings(item, depth + 1)]
         if isinstance(node, ast.JoinedStr):
             return [["".join(_literal(v) for v in node.values)]]
-        children = []
+        children: List[ast.expr] = []
         if isinstance(node, ast.Call):
             function = node.func
             children = ([function.value] if isinstance(function, ast.Attribute) else []) + list(node.args)
@@ -281,7 +293,7 @@ class _Scanner(object):
             children = [node.left, node.right]
         elif isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
             children = [node.value]
-        results = [[]]
+        results: List[List[str]] = [[]]
         for child in children:
             options = self.strings(child, depth + 1)
             results = [left + right for left in results for right in options][:32]
@@ -289,8 +301,9 @@ class _Scanner(object):
             results = [["".join(parts)] if parts else [] for parts in results]
         return results
 
-    def mentions_file(self, node, depth):
-        if depth > 6:
+    def mentions_file(self, node: ast.expr, depth: int) -> bool:
+        self.num_steps += 1
+        if depth > 6 or self.num_steps > MAX_STEPS:
             return False
         for child in ast.walk(node):
             if isinstance(child, ast.Name):
@@ -300,12 +313,12 @@ class _Scanner(object):
                     return True
         return False
 
-    def bind_target(self, target, iterable):
+    def bind_target(self, target: ast.expr, iterable: ast.expr) -> None:
         if isinstance(target, ast.Name):
-            is_list = isinstance(iterable, (ast.Tuple, ast.List))
-            self.bindings[target.id] = list(iterable.elts) if is_list else [iterable]
+            items = list(iterable.elts) if isinstance(iterable, (ast.Tuple, ast.List)) else [iterable]
+            self.bindings[target.id] = items
 
-    def absolute(self, node):
+    def absolute(self, node: ast.ImportFrom) -> Optional[str]:
         if not node.level:
             return node.module
         parts = self.package.split(".") if self.package else []
@@ -314,13 +327,13 @@ class _Scanner(object):
         parts = parts[: len(parts) - node.level + 1]
         return ".".join(parts + ([node.module] if node.module else []))
 
-    def add(self, kind, name, detail, guards):
+    def add(self, kind: str, name: str, detail: str, guards: Guards) -> None:
         event = [kind, name, detail, list(guards)]
         if event not in self.events[-16:]:
             self.events.append(event)
 
 
-def _on_linux(test):
+def _on_linux(test: ast.expr) -> Optional[bool]:
     """Truth of a comparison of sys.platform, os.name or platform.system() with a constant; None for anything else."""
     if isinstance(test, ast.Call) and _dotted(test.func) == "sys.platform.startswith":
         start = test.args[0] if test.args else None
@@ -334,7 +347,7 @@ def _on_linux(test):
     return (value == test.comparators[0].value) == isinstance(test.ops[0], ast.Eq)
 
 
-def _version_test(test):
+def _version_test(test: ast.expr) -> Optional[Tuple[str, str]]:
     """(operator, "3.12") of `sys.version_info >= (3, 12)`, else None."""
     operators = {ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<"}
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or _dotted(test.left) != "sys.version_info":
@@ -346,7 +359,7 @@ def _version_test(test):
     return (operators[type(test.ops[0])], ".".join(numbers)) if numbers else None
 
 
-def _caught(node):
+def _caught(node: Optional[ast.expr]) -> str:
     if node is None:
         return _ALL_KINDS
     nodes = node.elts if isinstance(node, ast.Tuple) else [node]
@@ -357,7 +370,7 @@ def _caught(node):
     return kinds
 
 
-def _dotted(node):
+def _dotted(node: ast.expr) -> str:
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -367,7 +380,7 @@ def _dotted(node):
     return ".".join(reversed(parts))
 
 
-def _literal(node):
+def _literal(node: ast.expr) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     return "*"
