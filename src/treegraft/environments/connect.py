@@ -20,6 +20,8 @@ from treegraft.errors import HostError, UsageError
 CONNECT_TIMEOUT_S = 15
 SSH_FAILED = 255  # ssh's own exit status for what is not the command's
 MAX_OUTPUT_BYTES = 1 << 30
+POLL_S = 0.5  # how often it is seen that a process has ended while somebody else holds its pipes
+LINGER_S = 0.3
 MAX_ERROR_BYTES = 1 << 20
 # (in ssh's messages, what it means, what to do)
 SSH_FAILURES = (
@@ -191,7 +193,7 @@ def _run(argv: list[str], stdin: bytes, idle_timeout_s: float, on_output: OnOutp
     assert process.stderr is not None
     output, error = bytearray(), bytearray()
     try:
-        _exchange(process.stdin, process.stdout, process.stderr, stdin, (output, error, on_output, idle_timeout_s))
+        _exchange(process, stdin, (output, error, on_output, idle_timeout_s))
         process.wait(timeout=idle_timeout_s)
     except (TimeoutError, subprocess.TimeoutExpired):
         raise HostError(f"{name}: no answer for {idle_timeout_s:g} s; the command was given up") from None
@@ -205,23 +207,31 @@ def _run(argv: list[str], stdin: bytes, idle_timeout_s: float, on_output: OnOutp
 
 
 def _exchange(
-    stdin: IO[bytes],
-    stdout: IO[bytes],
-    stderr: IO[bytes],
-    data: bytes,
-    sinks: tuple[bytearray, bytearray, OnOutput | None, float],
+    process: "subprocess.Popen[bytes]", data: bytes, sinks: tuple[bytearray, bytearray, OnOutput | None, float]
 ) -> None:
+    """Until both outputs are closed; or until the process has ended and they have been silent for a moment, for a
+    connection that ssh keeps open in the background (ControlPersist) holds them too."""
     output, error, on_output, idle_timeout_s = sinks
+    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+    assert stdin is not None
+    assert stdout is not None
+    assert stderr is not None
+    os.set_blocking(stdin.fileno(), False)
     with selectors.DefaultSelector() as selector:
         selector.register(stdout, selectors.EVENT_READ)
         selector.register(stderr, selectors.EVENT_READ)
-        os.set_blocking(stdin.fileno(), False)
         selector.register(stdin, selectors.EVENT_WRITE)
         view, deadline = memoryview(data), time.monotonic() + idle_timeout_s
         while selector.get_map():
-            events = selector.select(max(0.0, deadline - time.monotonic()))
+            has_ended = process.poll() is not None
+            left = max(0.0, deadline - time.monotonic())
+            events = selector.select(min(left, LINGER_S if has_ended else POLL_S))
             if not events:
-                raise TimeoutError
+                if has_ended:
+                    return
+                if time.monotonic() >= deadline:
+                    raise TimeoutError
+                continue
             deadline = time.monotonic() + idle_timeout_s
             for key, _ in events:
                 if key.fileobj is stdin:

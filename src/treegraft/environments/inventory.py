@@ -243,7 +243,7 @@ class FileEntry(Fact, frozen=True, kw_only=True, array_like=True):
 
     path: str
     size: int
-    sha256: str  # hex; "" for links and unreadable files
+    sha256: str  # hex; "" for unreadable files and for links, but of what a link to a file outside leads to
     mode: int
     mtime_ns: int
     device: int

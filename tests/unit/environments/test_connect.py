@@ -1,5 +1,7 @@
 """Names of environments, what ssh's messages mean, and running things here."""
 
+import time
+
 import pytest
 
 from treegraft.environments.connect import Destination, LocalHost, connect, explain_ssh_failure, parse_destination
@@ -106,3 +108,11 @@ def test_output_comes_while_it_is_made() -> None:
 def test_silence_is_given_up() -> None:
     with pytest.raises(HostError, match=r"^this machine: no answer for 0.3 s"):
         LocalHost().run(["sleep", "30"], idle_timeout_s=0.3)
+
+
+def test_pipes_that_a_background_process_holds_are_not_waited_for() -> None:
+    """What a connection does that ssh keeps open for the next call."""
+    begin = time.monotonic()
+    done = LocalHost().run(["sh", "-c", "sleep 30 & echo done; exit 4"])
+    assert (done.returncode, done.output) == (4, b"done\n")
+    assert time.monotonic() - begin < 20

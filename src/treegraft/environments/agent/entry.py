@@ -93,6 +93,9 @@ def main(request: Dict[str, Any]) -> None:
     sys.stdout = sys.stderr
     frames = Frames(fd, request["marker"])
     operations = {"probe": probe, "read": read}
+    if not sys.platform.startswith("linux"):
+        frames.send(b"E", {"message": "runs %s; only Linux hosts can be probed" % sys.platform})
+        return
     try:
         answer = operations[request["operation"]](request, Progress(frames))
     except NoEnvironment as error:

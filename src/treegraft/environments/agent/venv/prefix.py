@@ -33,6 +33,9 @@ print(json.dumps({
 """
 
 
+SKIPPED = {"conda": ("pkgs", "envs"), "folder": (".git",)}  # other environments, packages of theirs, history
+
+
 class Prefix(NamedTuple):
     path: str  # absolute, as asked for
     real_path: str
@@ -60,7 +63,7 @@ def find_prefix(path: str, report: Report) -> Prefix:
         if os.path.basename(os.path.dirname(prefix)) != "bin":
             raise NoEnvironment("%s is a file; expected an environment's folder" % show(prefix))
         prefix = os.path.dirname(os.path.dirname(prefix))
-    libraries = sorted(glob.glob(os.path.join(glob.escape(prefix), "lib", "python[23].*")))
+    libraries = _library_folders(prefix)
     executable = _find_executable(prefix)
     kind, how, pyvenv = _kind(prefix, libraries, executable, report)
     site_packages = [os.path.join(folder, "site-packages") for folder in libraries]
@@ -73,7 +76,7 @@ def find_prefix(path: str, report: Report) -> Prefix:
     python.pop("_own_site_packages", None)
     python["site_packages"] = [show(relative(folder, prefix)) for folder in site_packages]
     roots = site_packages if kind == "interpreter" else [prefix]
-    skip = [os.path.join(prefix, name) for name in ("pkgs", "envs")] if kind == "conda" else []
+    skip = [os.path.join(prefix, name) for name in SKIPPED.get(kind, ())]
     real = os.path.realpath(prefix)
     return Prefix(prefix, real, kind, how, executable, python, site_packages, roots, skip)
 
@@ -83,6 +86,14 @@ def relative(path: str, prefix: str) -> str:
     if path == prefix:
         return "."
     return path[len(prefix.rstrip("/")) + 1 :] if is_inside(path, prefix) else path
+
+
+def _library_folders(prefix: str) -> List[str]:
+    """lib/pythonX.Y, and lib64/pythonX.Y where that is another folder."""
+    folders = sorted(glob.glob(os.path.join(glob.escape(prefix), "lib", "python[23].*")))
+    if not os.path.islink(os.path.join(prefix, "lib64")):
+        folders += sorted(glob.glob(os.path.join(glob.escape(prefix), "lib64", "python[23].*")))
+    return folders
 
 
 def _find_executable(prefix: str) -> str:
