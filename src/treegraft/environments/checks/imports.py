@@ -122,10 +122,11 @@ def _findings(ground: Ground, dist: str, failures: list[tuple[ImportFailure, Lev
         if failure.reason != "dlopen":
             causes.setdefault((failure.reason, failure.path, failure.detail), ([], level, []))[0].append(failure)
             continue
-        by_file: dict[tuple[str, Library, str], list[LoadProblem]] = {}
+        by_file: dict[tuple[str, Library | None, str], list[LoadProblem]] = {}
         for problem in failure.problems:
+            is_wanted = problem.kind in ("missing-soname", "version")  # one cause, whichever file runs into it
             name = "" if problem.kind == "undefined-symbol" else problem.name
-            by_file.setdefault((problem.kind, problem.library, name), []).append(problem)
+            by_file.setdefault((problem.kind, None if is_wanted else problem.library, name), []).append(problem)
         for key, problems in by_file.items():
             causes.setdefault(key, ([], level, problems))[0].append(failure)
     for same, level, problems in causes.values():
