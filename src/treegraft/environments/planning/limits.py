@@ -125,11 +125,11 @@ def _flavour(request: PlanRequest, ends: Ends, closure: Closure) -> Iterator[Fin
 
 
 def _source(ends: Ends, closure: Closure) -> Iterator[Finding]:
-    """A source that is itself broken is not moved."""
+    """A source that is itself broken is not moved, nor taken as the pattern of what comes from the index."""
     source = ends.source
     if not isinstance(source, Inventory) or source.environment is None:
         return
-    moved = frozenset(n for n, c in closure.choices.items() if c.action == "source")
+    moved = frozenset(n for n, c in closure.choices.items() if c.facts == "source" and c.action != "drop")
     for finding in check_imports(ground_of(world_of(source)), moved):
         if finding.level == "block":
             yield Finding(
