@@ -48,12 +48,12 @@ def resolve(
         if not answer.is_ok:
             return Resolution(satisfiable=False, explanation=_explain(answer.error))
         pins = _parse((folder / "pins.txt").read_text())
-        wanted = [f"{n}=={v}" for n, (v, _) in pins.items() if n not in ours or ours[n].version != v]
-        absent = set(pins) if note else _absent(folder, wanted, options[:4])
+        wanted = {n: f"{n}=={v}" for n, (v, _) in pins.items() if n not in ours or ours[n].version != v}
+        present = set() if note else wanted.keys() - _absent(folder, list(wanted.values()), options[:4])
     return Resolution(
         satisfiable=True,
         pins=tuple(
-            Pin(name=n, version=v, on_index=n not in absent, required_by=by) for n, (v, by) in sorted(pins.items())
+            Pin(name=n, version=v, on_index=n in present, required_by=by) for n, (v, by) in sorted(pins.items())
         ),
         explanation=note,
     )

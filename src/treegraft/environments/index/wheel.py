@@ -27,7 +27,7 @@ class WheelFiles(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
     VERSION: ClassVar[int] = 1
 
     name: str
-    version: str
+    release: str
     files: dict[str, str]
     sizes: dict[str, int]
 
@@ -74,7 +74,7 @@ def _read(target: Path, name: str, version: str) -> WheelFiles:
             with path.open("rb") as stream:
                 files[relative] = hashlib.file_digest(stream, "sha256").hexdigest()
             sizes[relative] = path.stat().st_size
-    return WheelFiles(name=name, version=version, files=files, sizes=sizes)
+    return WheelFiles(name=name, release=version, files=files, sizes=sizes)
 
 
 def _text(path: Path) -> str:

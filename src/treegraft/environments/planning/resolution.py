@@ -20,7 +20,10 @@ class PatchFolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One resolved dist. origin: the places that hold this very version. `bytes`: size of the wheel, 0 if unknown."""
+    """One resolved dist. on_index: the index has this very version (asked only where the base has not).
+
+    bytes: size of the wheel, 0 if unknown.
+    """
 
     name: str
     version: str
