@@ -20,9 +20,6 @@ from treegraft.cli.engine_options import engine_config, require_engine
 from treegraft.cli.output import note, print_json, print_text
 from treegraft.errors import UsageError
 
-# Without --max-context: prompts and answers are short, and every arm has a pool of its own.
-BENCH_CONTEXT = 2048
-
 
 @dataclass(frozen=True)
 class Spec:
@@ -146,13 +143,7 @@ def _engine_arms(args: argparse.Namespace, specs: Sequence[Spec], concurrencies:
         arms = []
         for spec in specs:
             for concurrency in concurrencies:
-                config = engine_config(
-                    args,
-                    method=spec.method,
-                    budget=spec.budget,
-                    max_context=args.max_context or BENCH_CONTEXT,
-                    max_running=concurrency,
-                )
+                config = engine_config(args, method=spec.method, budget=spec.budget, max_running=concurrency)
                 name = spec.name if len(concurrencies) == 1 else f"{spec.name} x{concurrency}"
                 arm, close = engine_arm(name, config, params, concurrency)
                 stack.callback(close)
