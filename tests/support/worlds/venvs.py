@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uv
-
 from worlds.wheels import Wheel
 
 
