@@ -15,6 +15,8 @@ from treegraft.errors import UsageError
 
 Category = Literal["math", "code", "chat", "extraction"]
 Split = Literal["tune", "report"]
+# Fewer pairs say nothing (compare.MIN_UNITS); groups overlap where prompts do not suffice for so many.
+WANTED_GROUPS = 10
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
 
@@ -51,10 +53,18 @@ def load_prompts(split: Split, categories: Sequence[str] = CATEGORIES, limit: in
 
 
 def in_units(prompts: Sequence[Prompt], size: int) -> list[Unit]:
-    """Groups of `size` prompts in order; what is left over is dropped. Size 1: each prompt is its own unit."""
+    """Groups of `size` prompts in order. Size 1: each prompt is its own unit. Where disjoint groups would be fewer than
+    WANTED_GROUPS, groups start at evenly spaced prompts, run on from the last to the first, and overlap.
+
+    Raises UsageError when there are fewer prompts than `size`."""
     if not 1 <= size <= len(prompts):
         raise UsageError(f"groups of {size} from {len(prompts)} prompts; expected 1 to {len(prompts)}")
-    groups = [tuple(prompts[start : start + size]) for start in range(0, len(prompts) - size + 1, size)]
+    count = len(prompts) // size
+    starts = [number * size for number in range(count)]
+    if 1 < size < len(prompts) and count < WANTED_GROUPS:
+        count = min(WANTED_GROUPS, len(prompts))
+        starts = [number * len(prompts) // count for number in range(count)]
+    groups = [tuple(prompts[(start + i) % len(prompts)] for i in range(size)) for start in starts]
     return [
         Unit("+".join(prompt.id for prompt in group), group[0].category if size == 1 else "mixed", group)
         for group in groups

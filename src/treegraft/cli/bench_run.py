@@ -66,16 +66,20 @@ def _measure(args: argparse.Namespace) -> BenchRecord:
     prompts = load_prompts(args.split, categories, args.limit)
     others = load_prompts("tune" if args.split == "report" else "report", categories, args.tune_limit)
     concurrencies = parse_counts(args.concurrency, "--concurrency")
+    group = max(concurrencies)
+    num_looping = 0
     if args.server:
         tuning = None
         arms = [_server_arm(text, args, n, len(concurrencies) > 1) for text in args.server for n in concurrencies]
-        report = _phase(args.split, prompts, arms, args.repeats, max(concurrencies), others[:1])
+        prompts, num_looping = _fit_for_groups(arms[0], prompts, group)
+        report = _phase(args.split, prompts, arms, args.repeats, group, others[:1])
     else:
         require_engine()
         specs = parse_methods(args.methods)
         tuning, specs = _choose_budgets(args, specs, others)
         with _engine_arms(args, specs, concurrencies) as engines:
-            report = _phase(args.split, prompts, engines, args.repeats, max(concurrencies), others[:1])
+            prompts, num_looping = _fit_for_groups(engines[0], prompts, group)
+            report = _phase(args.split, prompts, engines, args.repeats, group, others[:1])
     return BenchRecord(
         name=args.name,
         started_at=started_at,
@@ -88,12 +92,24 @@ def _measure(args: argparse.Namespace) -> BenchRecord:
             "temperature": args.temperature,
             "seed": args.seed if args.temperature > 0 else None,
             "repeats": args.repeats,
-            "group": max(concurrencies),
+            "group": group,
+            "looping_prompts_left_out": num_looping,
             "prefill": "cold" if not args.server else "as the server has it",
         },
         tuning=tuning,
         report=report,
     )
+
+
+def _fit_for_groups(arm: Arm, prompts: Sequence[Prompt], group: int) -> tuple[list[Prompt], int]:
+    """The prompts whose answers do not end in a loop, and how many do. One looping answer would spoil its whole group,
+    so groups are made of these; single prompts are judged by their samples."""
+    if group == 1:
+        return list(prompts), 0
+    in_units(prompts, group)
+    answers = {answer.prompt_id: answer for answer in arm.ask(prompts)}
+    kept = [prompt for prompt in prompts if not answers[prompt.id].is_loop]
+    return kept, len(prompts) - len(kept)
 
 
 def _phase(

@@ -36,11 +36,26 @@ def test_what_is_wrong_is_named(categories: list[str], limit: int | None) -> Non
         load_prompts("report", categories, limit)
 
 
-def test_units_are_groups_in_order() -> None:
-    prompts = load_prompts("report", limit=2)
-    units = in_units(prompts, 3)
-    assert [prompt for unit in units for prompt in unit.prompts] == prompts[:6]
+def test_many_prompts_make_disjoint_groups_in_order() -> None:
+    prompts = load_prompts("report")
+    units = in_units(prompts, 2)
+    assert [prompt for unit in units for prompt in unit.prompts] == prompts
     assert {unit.category for unit in units} == {"mixed"}
+
+
+def test_few_prompts_make_groups_that_overlap_evenly() -> None:
+    prompts = load_prompts("report")
+    units = in_units(prompts, 8)
+    assert len(units) == len({unit.id for unit in units}) == 10
+    assert all(len({prompt.id for prompt in unit.prompts}) == 8 for unit in units)
+    uses = Counter(prompt.id for unit in units for prompt in unit.prompts)
+    assert len(uses) == len(prompts)
+    assert max(uses.values()) - min(uses.values()) <= 1
+
+
+def test_one_group_or_single_prompts_need_no_overlap() -> None:
+    prompts = load_prompts("report", limit=2)
+    assert [unit.prompts for unit in in_units(prompts, 8)] == [tuple(prompts)]
     assert [unit.category for unit in in_units(prompts, 1)] == [prompt.category for prompt in prompts]
 
 
