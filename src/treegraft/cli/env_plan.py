@@ -42,7 +42,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     from treegraft import records
-    from treegraft.environments.ends import names_of, read_end
+    from treegraft.environments.ends import libraries_wanted_by, names_of, read_end
     from treegraft.environments.index.resolve import resolve
     from treegraft.environments.plan import PlanRequest, make_plan
     from treegraft.environments.reports.plan_text import plan_text
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     source = None if folder is not None else read_end(args.source)
     if source is not None and versions:
         raise UsageError(f"--take {args.take}: a version can only be named for a folder of patched modules")
-    wanted = _sonames(source) if source is not None else frozenset()
+    wanted = libraries_wanted_by(source) if source is not None else frozenset()
     base = read_end(args.base, sonames=wanted) if args.base else None
     target = _read_target(request, base, wanted)
     chosen: Inventory | PatchFolder = (
@@ -101,12 +101,6 @@ def _patch_folder(text: str) -> Path | None:
     marks = (path / "pyvenv.cfg", path / "conda-meta", path / "bin" / "python")
     has_site = any(path.glob("lib/python*/site-packages"))
     return None if has_site or any(mark.exists() for mark in marks) else path
-
-
-def _sonames(source: "Inventory") -> frozenset[str]:
-    """Libraries that the source's files need: the target host is asked which of them it has."""
-    environment = source.environment
-    return frozenset(n for f in environment.native for n in f.needed) if environment is not None else frozenset()
 
 
 def _read_target(request: "PlanRequest", base: "Inventory | None", sonames: frozenset[str]) -> "Inventory":

@@ -37,3 +37,13 @@ def names_of(text: str) -> tuple[str, ...]:
     if not names:
         raise UsageError(f"{text!r} names no distribution; expected NAME[,NAME]")
     return names
+
+
+def libraries_wanted_by(source: Inventory) -> frozenset[str]:
+    """Names of libraries that the source's files need or load by name: the target host is asked which it has."""
+    environment = source.environment
+    if environment is None:
+        return frozenset()
+    needed = {name for file in environment.native for name in file.needed}
+    loaded = {e.name for module in environment.python_loads for e in module.events if e.kind == "load"}
+    return frozenset(needed | {name for name in loaded if ":" not in name and "/" not in name})

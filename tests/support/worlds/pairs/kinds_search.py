@@ -60,7 +60,7 @@ def missing_needed(kit: Kit) -> Pair:
     """A library that nothing provides; one that the system provides."""
     name = kit.rng.choice(["libz.so.1", "libm.so.6", "libnowhere.so.9", "libnowhere.so.9", "libexpat.so.1"])
     need = kit.library(name, functions("unused_marker"))
-    ext = graft(kit, calls(), needs=[need], rpath="$ORIGIN/lib" if kit.chance(0.5) else None)
+    ext = graft(kit, calls(), (), needs=[need], rpath="$ORIGIN/lib" if kit.chance(0.5) else None)
     return Pair(name, (ext,), (), ())
 
 
@@ -159,7 +159,7 @@ def environment_path(kit: Kit) -> Pair:
     good = kit.library("libr.so.1", functions("first"))
     other = kit.library("libr.so.1", functions("other"))
     order = kit.rng.choice([(), ("good",), ("bad",), ("bad", "good"), ("good", "bad"), ("good",)])
-    ext = graft(kit, calls("first"), needs=[good])
+    ext = graft(kit, calls("first"), (), needs=[good])
     return Pair(
         f"LD_LIBRARY_PATH={':'.join(order)}", (ext,), (), (),
         outside={"good/libr.so.1": good.data, "bad/libr.so.1": other.data},

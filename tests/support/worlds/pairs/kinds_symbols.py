@@ -13,9 +13,9 @@ def base_with(kit: Kit, library: Native, name: str = "base") -> Wheel:
     return kit.package(name, {f"lib/{library.link_name}": library.data})
 
 
-def graft(kit: Kit, source: str, init: str = "from . import _ext\n", **link: object) -> Wheel:
+def graft(kit: Kit, source: str, requires: tuple[str, ...] = ("base",), **link: object) -> Wheel:
     """The dist that is moved: one extension."""
-    return kit.package("graft", {"_ext@": kit.extension(source, **link)}, init, requires=("base",))
+    return kit.package("graft", {"_ext@": kit.extension(source, **link)}, "from . import _ext\n", requires)
 
 
 def version_script(kit: Kit) -> Pair:

@@ -15,7 +15,7 @@ EXTENSION = re.compile(r"^(?P<stem>.*?)(\.(cpython|pypy)[^/.]*|\.abi3)?\.so$")
 
 @dataclass(frozen=True)
 class LaidOut:
-    """The three environments of a pair and the variables they run under."""
+    """The three environments of a pair and the variables they run under. The source has all that its dists need."""
 
     pair: Pair
     world: Path
@@ -26,25 +26,40 @@ class LaidOut:
 
 
 def lay_out(pair: Pair, world: Path, python: Python) -> LaidOut:
-    source = quick_venv(world / "source", python, (*pair.source_only, *pair.moved))
+    """Make the environments below `world`, an empty folder."""
+    own = (*pair.moved, *pair.source_only)
+    names = {wheel.name for wheel in own}
+    source = quick_venv(world / "source", python, (*own, *(w for w in pair.target if w.name not in names)))
     target = quick_venv(world / "target", python, pair.target)
     result = quick_venv(world / "result", python, pair.result())
     for path, data in pair.outside.items():
         place = world / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
+    for venv in (source, target, result):
+        _damage(pair, venv, world)
+    return LaidOut(pair, world, source, target, result, _variables(pair, world))
+
+
+def _damage(pair: Pair, venv: Venv, world: Path) -> None:
+    """Remove and link files wherever their package is."""
     for path in pair.removed:
-        (result.site_packages / path).unlink()
+        (venv.site_packages / path).unlink(missing_ok=True)
     for path, link in pair.symlinks.items():
-        place = result.site_packages / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(link.replace("{world}", str(world)))
-    variables: dict[str, str] = {}
+        place = venv.site_packages / path
+        package = venv.site_packages / path.split("/")[0]
+        if package.exists() and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(link.replace("{world}", str(world)))
+
+
+def _variables(pair: Pair, world: Path) -> dict[str, str]:
+    """PATH and HOME are those of a user with few programs: the pairs are about libraries, and a probe looks at all."""
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(world)}
     for name, values in (("LD_LIBRARY_PATH", pair.library_path), ("LD_PRELOAD", pair.preload)):
         if values:
-            filled = (v.replace("{world}", str(world)).replace("{prefix}", str(result.prefix)) for v in values)
-            variables[name] = ":".join(filled)
-    return LaidOut(pair, world, source, target, result, variables)
+            variables[name] = ":".join(value.replace("{world}", str(world)) for value in values)
+    return variables
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ class Pair:
 
     moved: dists of the source that are put into the target. source_only: dists that stay behind.
     outside: path below the world's folder -> content, for libraries that belong to no environment.
-    library_path: entries of LD_LIBRARY_PATH; "{world}" and "{prefix}" are filled in. preload: of LD_PRELOAD, likewise.
-    removed: paths in site-packages to delete from the result; symlinks: path in site-packages -> target as written.
+    library_path: entries of LD_LIBRARY_PATH; "{world}" is filled in. preload: of LD_PRELOAD, likewise.
+    removed: paths in site-packages to delete wherever they are; symlinks: path in site-packages -> target as written,
+    where nothing lies yet.
     variant: what was drawn, for people.
     """
 
