@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".sh", ".json", ".txt", ".cfg", ".yml", ".yaml", ".c", ".cpp", ""}
 # Absolute paths of one machine, and paths that lead out of the checkout.
-HOMES = re.compile(r"(?<![\w.])/(?:work|home|Users|root)/(?!(?:user|me|alice|bob|you|USER|NAME)\b)\w+|\.\./shared\b")
+HOMES = re.compile(r"(?<![\w.])/(?:work|home|Users|root)/(?!(?:user|u|me|alice|bob|you|USER|NAME)\b)\w+|\.\./shared\b")
 # Outputs recorded on real hosts, and worlds made to look like them, hold such paths as data.
 RECORDED = ("tests/machines/", "tests/plans/", "tests/support/worlds/", "tests/unit/environments/", "results/")
 
