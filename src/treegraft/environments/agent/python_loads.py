@@ -140,6 +140,8 @@ class _Scanner:
             if self.num_steps > MAX_STEPS:
                 return
             self.statement(node, guards)
+            if isinstance(node, ast.If) and _may_return(node) and "if" not in guards:
+                guards = (*guards, "if")
 
     def statement(self, node: ast.stmt, guards: Guards) -> None:
         if isinstance(node, ast.Import):
@@ -331,6 +333,13 @@ class _Scanner:
         event = [kind, name, detail, list(guards)]
         if event not in self.events[-16:]:
             self.events.append(event)
+
+
+def _may_return(node: ast.If) -> bool:
+    """Whether a condition may end the function, so that what follows may not run."""
+    return _on_linux(node.test) is None and any(
+        isinstance(inner, (ast.Return, ast.Continue, ast.Break)) for inner in ast.walk(node)
+    )
 
 
 def _on_linux(test: ast.expr) -> Optional[bool]:

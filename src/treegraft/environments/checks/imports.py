@@ -39,7 +39,8 @@ def import_failures(
         failures: list[tuple[ImportFailure, Level]] = []
         failures += [(f, "block") for top in tops if (f := importer.import_module(top)) is not None]
         failures += [(f, "warn") for f in importer.doubtful if f.reason != "missing-module"]
-        failures += [(f, "block") for f in _unreached(ground, importer, extensions.get(name, ()), same)]
+        for failure in _unreached(ground, importer, extensions.get(name, ()), same):
+            failures.append((failure, "warn" if _is_optional(ground, failure) else "block"))
         yield name, failures
 
 
@@ -65,6 +66,20 @@ def _unreached(ground: Ground, importer: Importer, paths: tuple[str, ...], same:
                 break
         else:
             yield failure
+
+
+def _is_optional(ground: Ground, failure: ImportFailure) -> bool:
+    """An extension that importing its dist does not load, for a system library that no Python package is known to
+    ship: a backend for who has it (numba's for TBB)."""
+    problems = failure.problems
+    return bool(problems) and all(
+        p.kind == "missing-soname"
+        and not p.detail
+        and not ground.modules.missing_library(p.name)
+        and not ground.catalogue.holders(p.name)
+        and not providers.is_shipped(ground.world, p.name)
+        for p in problems
+    )
 
 
 def _importers_of(ground: Ground, module: str) -> list[str]:

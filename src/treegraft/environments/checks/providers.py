@@ -58,6 +58,17 @@ def function_stem(mangled: str) -> str | None:
     return mangled[: at + 1] if nested and mangled[at : at + 1] == "E" else None
 
 
+def is_shipped(world: World, soname: str) -> bool:
+    """Whether a dist of the other ends or of the index is known to ship the library."""
+    at_hand = any(
+        file.owners and soname in (file.soname, file.path.rpartition("/")[2])
+        for inventory in world.providers
+        if inventory.environment is not None
+        for file in inventory.environment.native
+    )
+    return at_hand or any(r.soname == soname and r.dists for r in table("sonames", Soname))
+
+
 def soname_remedy(world: World, soname: str) -> str:
     """What to do about a library that is not found."""
     for inventory in world.providers:

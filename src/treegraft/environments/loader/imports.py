@@ -185,12 +185,12 @@ class Importer:
                 if missing:
                     return ImportFailure("O", "missing-file", missing[0], chain)
                 return None
-            chosen = found if "*" in tail else found[:1]
-            for path in chosen:
-                failure = self._open_file(posixpath.join(prefix, path), path, is_global, chain)
-                if failure is not None:
-                    return failure
-            return None
+            failures = [
+                self._open_file(posixpath.join(prefix, path), path, is_global, chain)
+                for path in (found if "*" in tail else found[:1])
+            ]
+            # a pattern may mean all of them or the one that fits: it fails when none can be loaded
+            return failures[0] if all(failures) else None
         if event.name.startswith("/"):
             if self.ground.catalogue.at(event.name) is None:
                 return None

@@ -95,6 +95,19 @@ def test_functions_and_loops_at_module_level() -> None:
     assert [e[1] for e in events(source)] == ["file:liba.so", "file:libb.so"]
 
 
+def test_what_follows_a_return_may_not_run() -> None:
+    source = """
+    def setup():
+        import a
+        if cond:
+            return
+        import b
+    setup()
+    import c
+    """
+    assert events(source) == [("import", "a", ""), ("import", "b", "", "if"), ("import", "c", "")]
+
+
 def test_flags_and_unknown_paths() -> None:
     assert events("sys.setdlopenflags(sys.getdlopenflags() | os.RTLD_GLOBAL)\n") == [("flags", "", "global")]
     assert events("ctypes.CDLL(find_it())\n") == []

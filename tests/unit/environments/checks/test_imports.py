@@ -179,9 +179,18 @@ def test_extensions_that_no_init_imports_are_judged_after_what_the_dist_requires
 
 def test_thirty_extensions_behind_one_missing_library_are_one_finding() -> None:
     natives = [extension("a", f"_e{n}", needed=("libgone.so.1",)) for n in range(30)]
-    (finding,) = blocks(Recipe([dist("a")], natives))
+    (finding,) = blocks(Recipe([dist("a")], natives, loads={"a": [("from", "a", "_e0")]}))
     assert finding.rule == "abi.missing-soname"
     assert "and 29 more" in finding.evidence
+
+
+def test_an_extension_that_nothing_imports_for_a_library_that_no_package_ships_is_optional() -> None:
+    def found(soname: str) -> list[tuple[str, str]]:
+        recipe = Recipe([dist("a")], [extension("a", "_backend", needed=(soname,))])
+        return [(f.rule, f.level) for f in check(inventory(recipe))]
+
+    assert found("libtbb.so.12") == [("abi.missing-soname", "warn")]
+    assert found("libcudart.so.13") == [("abi.missing-soname", "block")]
 
 
 def test_the_loader_takes_what_it_finds_first_though_it_is_no_library() -> None:
