@@ -130,7 +130,9 @@ def _duplicates(chosen: list[Dist]) -> Iterator[Finding]:
 
 
 def _shared(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
-    """One finding for each set of dists that own the same files."""
+    """One finding for each set of dists that own the same files: a fact where their RECORDs agree on the contents, a
+    warning where the later one has overwritten the earlier one's."""
+    changed = {c.path for d in world.dists for c in d.modified}
     by_owners: dict[tuple[str, ...], list[str]] = {}
     for entry in world.files:
         owners = tuple(sorted({o for o in entry.owners if not o.startswith("conda:")}))
@@ -142,7 +144,7 @@ def _shared(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
                 others = ", ".join(o for o in owners if o != owner)
                 yield _finding(
                     "dist.multi-owned",
-                    "warn",
+                    "warn" if changed & set(paths) else "info",
                     owner,
                     paths[0],
                     f"{len(paths)} files of {owner} also belong to {others}: {_some(paths)}",

@@ -51,7 +51,7 @@ def _relocation(environment: Environment) -> Iterator[Finding]:
             file=first.path,
             evidence=f"{len(strangers)} scripts start an interpreter outside of the environment "
             f"({len(gone)} of them one that does not exist): {first.path} starts {first.shebang}",
-            remedy="rewrite the scripts from their entry points (treegraft env apply does), or use python -m",
+            remedy="write the scripts anew from their entry points, or use python -m",
         )
 
 
@@ -130,7 +130,9 @@ def _polluted(world: World) -> Iterator[Finding]:
 
 
 def _twice(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
-    """One SONAME from two dists: whichever is loaded first serves both."""
+    """One SONAME from two dists: whichever is loaded first serves both. And two majors of an NVIDIA library: a process
+    that loads both has two CUDA runtimes that do not know of each other."""
+    yield from _two_majors(world, dists)
     hashes = {e.path: e.sha256 for e in world.files}
     by_soname: dict[str, list[NativeFile]] = {}
     for file in world.native:
@@ -148,6 +150,25 @@ def _twice(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
                 file=files[0].path,
                 evidence=f"{soname} is there {len(files)} times: {places}; the first one loaded serves all",
                 remedy=f"keep one of {', '.join(owners)}, or import them in the order that was tested",
+            )
+
+
+def _two_majors(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
+    families: dict[str, dict[str, NativeFile]] = {}
+    for file in world.native:
+        if file.soname and file.owners and file.owners[0].startswith("nvidia-"):
+            families.setdefault(file.soname.partition(".so")[0], {})[file.soname] = file
+    for sonames in families.values():
+        owners = {f.owners[0] for f in sonames.values()}
+        if len(sonames) > 1 and len(owners) > 1 and (dists is None or dists & owners):
+            first = next(iter(sonames.values()))
+            yield Finding(
+                rule="loader.twice",
+                level="warn",
+                dist=first.owners[0],
+                file=first.path,
+                evidence=f"{' and '.join(sorted(sonames))} are both there, of {' and '.join(sorted(owners))}",
+                remedy="keep the major that torch is built for",
             )
 
 

@@ -227,7 +227,7 @@ def _unknown(closure: Closure) -> Iterator[Finding]:
             level="warn",
             evidence=f"{len(unseen)} wheels come from the index unseen: "
             + ", ".join(f"{c.name} {c.version}" for c in unseen[:8]),
-            remedy="treegraft env verify checks them once they are in place",
+            remedy="run treegraft env check on the result once they are in place",
         )
 
 

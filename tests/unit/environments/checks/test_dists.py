@@ -40,7 +40,10 @@ def test_multi_owned() -> None:
     )
     found = of_rule(recipe, "dist.multi-owned")
     assert {f.dist for f in found} == {"a", "b"}
-    assert all("1 files" in f.evidence for f in found)
+    assert all("1 files" in f.evidence and f.level == "info" for f in found)
+    changed = (ChangedFile(path=f"{SITE}/shared.py", recorded="sha256=0", found="sha256=1"),)
+    recipe.dists = [dist("a", modified=changed), dist("b")]
+    assert {f.level for f in of_rule(recipe, "dist.multi-owned")} == {"warn"}
 
 
 def test_duplicate_metadata() -> None:

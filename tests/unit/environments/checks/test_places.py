@@ -93,6 +93,17 @@ def test_one_library_twice() -> None:
     assert of_rule(Recipe([dist("a")], twice[:1]), "loader.twice") == []
 
 
+def test_two_cuda_majors() -> None:
+    majors = [
+        native(f"{SITE}/nvidia/{m}/libcudart.so.{m}", f"nvidia-cuda-runtime-cu{m}", soname=f"libcudart.so.{m}")
+        for m in (12, 13)
+    ]
+    dists = [dist(f.owners[0], top_level=()) for f in majors]
+    (finding,) = of_rule(Recipe(dists, majors), "loader.twice")
+    assert (finding.level, "libcudart.so.12 and libcudart.so.13" in finding.evidence) == ("warn", True)
+    assert of_rule(Recipe(dists[:1], majors[:1]), "loader.twice") == []
+
+
 def test_noexec_and_full_disks() -> None:
     (noexec,) = of_rule(Recipe(host={"filesystems": (filesystem(is_noexec=True),)}), "host.noexec")
     assert noexec.level == "block"
