@@ -23,12 +23,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "src")]
 
-from treegraft.settings import cache_dir  # noqa: E402
 from worlds.compiling import Compiler  # noqa: E402
 from worlds.pairs.judge import Verdict, fresh, judge_check, judge_plan  # noqa: E402
 from worlds.pairs.kinds import KINDS, make_pair  # noqa: E402
 from worlds.pairs.lay_out import lay_out  # noqa: E402
 from worlds.venvs import Python, this_python  # noqa: E402
+
+from treegraft.settings import cache_dir  # noqa: E402
 
 PLAN_EVERY = 4  # coprime to the number of kinds: each kind is planned, at some number
 
@@ -88,6 +89,14 @@ def show_one(args: argparse.Namespace) -> int:
     return 0 if all(v.is_right for v in judged.verdicts) else 1
 
 
+def describe(seed: int, judged: Judged, verdict: Verdict) -> str:
+    real = f"imports={verdict.real.works} {verdict.real.message}"
+    return (
+        f"WRONG {verdict.question} {judged.kind} ({judged.variant}) {verdict.dist}: {real} {list(verdict.blocks)}\n"
+        f"      python scripts/pairs.py --seed {seed} --only {judged.number}"
+    )
+
+
 def run_many(args: argparse.Namespace) -> int:
     begun, wrong = time.monotonic(), []
     counts: Counter[str] = Counter()
@@ -98,9 +107,7 @@ def run_many(args: argparse.Namespace) -> int:
                 counts[verdict.question] += 1
                 if not verdict.is_right:
                     wrong.append((judged, verdict))
-                    print(f"WRONG {verdict.question} {judged.kind} ({judged.variant}) {verdict.dist}: "
-                          f"imports={verdict.real.works} {verdict.real.message} {list(verdict.blocks)}\n"
-                          f"      python scripts/pairs.py --seed {args.seed} --only {judged.number}", flush=True)  # fmt: skip
+                    print(describe(args.seed, judged, verdict), flush=True)
     if args.failures and wrong:
         args.failures.mkdir(parents=True, exist_ok=True)
         for judged, verdict in wrong:

@@ -1,7 +1,8 @@
 """Hosts of their own on one machine: a network, mount, process and host name namespace each, with an sshd inside.
 
 Knows ip, unshare and nsenter; does not know what is installed on the hosts. Everything a host has of its own lies in
-/srv, which is another folder for each of them; the rest of the file system is shared.
+/srv, which is another folder for each of them; the rest of the file system is shared. Where the kernel allows no
+namespaces, `loopback_host` is an sshd on a port of its own whose things lie in a folder: less apart, the same use.
 """
 
 import os
@@ -22,16 +23,19 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 @dataclass
 class NetHost:
-    """`alias`: how ssh reaches it. `folder`: what its /srv is, seen from outside. `pid`: of its first process."""
+    """`alias`: how ssh reaches it. `home`: the folder of its own things, as the host sees it; `folder`: the same one
+    from outside. `pid`: of its first process, None for one without namespaces."""
 
     alias: str
+    home: Path
     folder: Path
-    namespace: str
     server: Server
-    pid: int
+    pid: int | None
     started: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     def enter(self) -> list[str]:
+        if self.pid is None:
+            return []
         return ["nsenter", "-t", str(self.pid), "-m", "-u", "-n", "-p", "--"]
 
     def run(self, *command: str, variables: Mapping[str, str] | None = None) -> str:
@@ -51,8 +55,8 @@ class NetHost:
         return process
 
     def inside(self, path: Path) -> Path:
-        """A path of the host's /srv, seen from outside."""
-        return self.folder / path.relative_to(HOME)
+        """A path below the host's home, seen from outside."""
+        return self.folder / path.relative_to(self.home)
 
 
 @contextmanager
@@ -87,9 +91,27 @@ def net_host(
         )
         client.add_host(alias, far, 22)
         client.trust(far, 22, server.host_key.public)
-        host = NetHost(alias, own, namespace, server, _first_child(server.process.pid))
+        host = NetHost(alias, HOME, own, server, _first_child(server.process.pid))
         stack.callback(_stop, host)
         yield host
+
+
+@contextmanager
+def loopback_host(
+    alias: str, folder: Path, client: Client, variables: Mapping[str, str] | None = None
+) -> Iterator[NetHost]:
+    """The same without namespaces, for users who may not make them."""
+    own = folder / "srv"
+    (own / "bin").mkdir(parents=True)
+    session = {"PATH": f"{own}/bin:{SYSTEM_PATH}", "SHLVL": "2", **(variables or {})}
+    with sshd(folder / "ssh", client, variables=session) as server:
+        client.add_host(alias, server.address, server.port)
+        client.trust(server.address, server.port, server.host_key.public)
+        host = NetHost(alias, own, own, server, None)
+        try:
+            yield host
+        finally:
+            _stop(host)
 
 
 def _wrapper(ip: str, namespace: str, alias: str, own: Path) -> Sequence[str]:

@@ -1,5 +1,6 @@
 """What a test world asks of the machine. A missing part skips the test, and fails it where CI=true."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -28,15 +29,25 @@ def require_program(name: str) -> str:
 def require_namespaces() -> None:
     """Root, and a kernel that lets it make network and mount namespaces with a veth pair."""
     require(os.geteuid() == 0, "network namespaces need root")
-    ip = require_program("ip")
-    require_program("nsenter")
+    for name in ("ip", "nsenter", "unshare"):
+        require_program(name)
+    require(can_make_namespaces(), "the kernel does not let this user make namespaces")
+
+
+@functools.cache
+def can_make_namespaces() -> bool:
+    """Tried once: a network namespace, a veth pair in it, and the others by unshare."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    ip = shutil.which("ip", path=path)
+    if os.geteuid() != 0 or ip is None or shutil.which("unshare") is None or shutil.which("nsenter") is None:
+        return False
     probe = f"tgprobe{os.getpid()}"
-    made = subprocess.run([ip, "netns", "add", probe], capture_output=True, check=False)
+    veth = ["-n", probe, "link", "add", "tgp0", "type", "veth", "peer", "name", "tgp1"]
+    mount = ["unshare", "-mup", "-f", "sh", "-c", "mount --make-rprivate / && mount -t proc proc /proc"]
     try:
-        works = made.returncode == 0
-        works = works and subprocess.run(["unshare", "-mup", "-f", "true"], check=False).returncode == 0
-        veth = ["link", "add", "tgp0", "type", "veth", "peer", "name", "tgp1", "netns", probe]
-        works = works and subprocess.run([ip, "-n", probe, *veth], capture_output=True, check=False).returncode == 0
+        return all(
+            subprocess.run(words, capture_output=True, check=False).returncode == 0
+            for words in ([ip, "netns", "add", probe], [ip, *veth], mount)
+        )
     finally:
         subprocess.run([ip, "netns", "del", probe], capture_output=True, check=False)
-    require(works, "the kernel does not let this user make namespaces")

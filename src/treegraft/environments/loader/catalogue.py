@@ -5,6 +5,7 @@ DT_RPATH of the requester and of who loaded it, upwards (only when the requester
 LD_LIBRARY_PATH; DT_RUNPATH of the requester (not inherited); the loader's cache; the default folders.
 """
 
+import functools
 import posixpath
 from collections.abc import Iterator
 
@@ -77,7 +78,8 @@ class Catalogue:
         """
         notes: list[str] = []
         for folder in self._folders(chain):
-            found = self.at(posixpath.join(folder, name))
+            there = self._without_steps_back(folder)
+            found = self.at(posixpath.join(there, name)) if there is not None else None
             if found is None:
                 continue
             if self.is_foreign(found.file):
@@ -130,9 +132,33 @@ class Catalogue:
         if not requester.file.runpath:
             for library in chain:
                 if not library.file.runpath:
-                    yield from (expand(entry, library.folder, self.machine) for entry in library.file.rpath)
+                    yield from (_substitute(entry, library.folder, self.machine) for entry in library.file.rpath)
         yield from (entry for entry in self.world.host.loader.library_path if entry.startswith("/"))
-        yield from (expand(entry, requester.folder, self.machine) for entry in requester.file.runpath)
+        yield from (_substitute(entry, requester.folder, self.machine) for entry in requester.file.runpath)
+
+    def _without_steps_back(self, folder: str) -> str | None:
+        """The folder without `..`. The kernel steps back only out of a folder that is there: None elsewhere."""
+        kept: list[str] = []
+        for part in folder.split("/"):
+            here = "/" + "/".join(kept)
+            if part == "..":
+                if here.startswith(self.world.prefix + "/") and here not in self._known_folders:
+                    return None
+                kept = kept[:-1]
+            elif part not in ("", "."):
+                kept.append(part)
+        return "/" + "/".join(kept) if folder.startswith("/") else folder
+
+    @functools.cached_property
+    def _known_folders(self) -> frozenset[str]:
+        """Folders of the environment that hold anything, and its links."""
+        known = set(self._links)
+        for entry in self.world.files:
+            folder = posixpath.dirname(entry.path)
+            while folder and (place := posixpath.join(self.world.prefix, folder)) not in known:
+                known.add(place)
+                folder = posixpath.dirname(folder)
+        return frozenset(known)
 
     def _resolve_link(self, path: str) -> str | None:
         """One link of the path followed, the first one from the left; None when there is none."""
@@ -164,10 +190,16 @@ class OpaqueLibrary(Library):
 
 
 def expand(entry: str, folder: str, machine: str) -> str:
+    """A path with its dynamic string tokens replaced, normalised."""
+    entry = _substitute(entry, folder, machine)
+    return posixpath.normpath(entry) if entry else entry
+
+
+def _substitute(entry: str, folder: str, machine: str) -> str:
     """Dynamic string tokens of ld.so(8), $LIB as on Debian and Fedora alike is not decidable: lib64 is used."""
     for token, value in (("ORIGIN", folder), ("PLATFORM", machine), ("LIB", "lib64")):
         entry = entry.replace("${" + token + "}", value).replace("$" + token, value)
-    return posixpath.normpath(entry) if entry else entry
+    return entry
 
 
 def _canonical_folder(folder: str) -> str:

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from worlds.pairs.lay_out import Import, LaidOut, import_dist
+from worlds.venvs import Venv
+
 from treegraft.environments.compatibility import check
 from treegraft.environments.ends import libraries_wanted_by
 from treegraft.environments.findings import Finding
@@ -19,8 +22,6 @@ from treegraft.environments.inventory import Inventory
 from treegraft.environments.plan import Plan, PlanRequest, make_plan
 from treegraft.environments.planning.result import package_files
 from treegraft.environments.probe import probe
-from worlds.pairs.lay_out import Import, LaidOut, import_dist
-from worlds.venvs import Venv
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def judge_check(laid: LaidOut) -> Iterator[Verdict]:
 def judge_plan(laid: LaidOut) -> Iterator[Verdict]:
     """One verdict for each dist of the environment that a plan would build, built here by hand as the plan says.
 
-    A source that is itself broken blocks by rule, and a kept dist that was broken before does not: neither is judged.
+    A source that is itself broken blocks whatever the result does (source.broken), and a kept dist that was broken
+    before does not block: neither is judged.
     """
     names = tuple(wheel.name for wheel in laid.pair.moved)
     request = PlanRequest(take=names, source=str(laid.source.prefix), target=str(laid.target.prefix))
@@ -70,7 +72,8 @@ def judge_plan(laid: LaidOut) -> Iterator[Verdict]:
         if dist.action == "drop" or not import_dist(wheel, before, laid.variables).works:
             continue
         real = import_dist(wheel, planned, laid.variables)
-        yield Verdict("plan", dist.name, real, blocks_on(plan.findings, dist.name))
+        findings = tuple(f for f in plan.findings if f.rule != "source.broken")
+        yield Verdict("plan", dist.name, real, blocks_on(findings, dist.name))
 
 
 def build_by_hand(plan: Plan, laid: LaidOut, source: Inventory) -> Venv:

@@ -50,7 +50,7 @@ def libc_version(kit: Kit) -> Pair:
     exists = version in ("GLIBC_2.17", "GLIBC_2.2.5")
     name = {"GLIBC_2.17": "clock_gettime", "GLIBC_2.2.5": "malloc"}.get(version, "future_call")
     stub = kit.library("libc.so.6", functions(name), version_script=f"{version} {{ global: {name}; local: *; }};\n")
-    source = f"extern int {name}(void);\nint go(void) {{ return {name}(); }}\n"
+    source = f'extern int needed(void) __asm__("{name}");\nint go(void) {{ return needed(); }}\n'
     is_vendored = kit.chance(0.5)
     if is_vendored:
         library = kit.library("libvend.so.1", source + functions("first"), needs=[stub])
