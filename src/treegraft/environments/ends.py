@@ -6,7 +6,7 @@ Knows how to get an Inventory of each; not what is done with it.
 from collections.abc import Collection
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidName, canonicalize_name
 
 from treegraft import logs, records
 from treegraft.environments.inventory import Inventory
@@ -33,7 +33,11 @@ def read_end(text: str, *, sonames: Collection[str] = (), host_only: bool = Fals
 
 def names_of(text: str) -> tuple[str, ...]:
     """`sglang,SGL_kernel` -> normalised names. Raises UsageError when there is none."""
-    names = tuple(dict.fromkeys(canonicalize_name(word.strip()) for word in text.split(",") if word.strip()))
+    try:
+        words = [canonicalize_name(word.strip(), validate=True) for word in text.split(",") if word.strip()]
+    except InvalidName as error:
+        raise UsageError(f"{text!r}: {error}; expected names of distributions") from error
+    names = tuple(dict.fromkeys(words))
     if not names:
         raise UsageError(f"{text!r} names no distribution; expected NAME[,NAME]")
     return names

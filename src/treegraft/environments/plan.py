@@ -126,19 +126,22 @@ def _result_findings(ends: Ends, closure: Closure) -> Iterator[Finding]:
     need, does not block; smaller faults of kept dists are the base's own."""
     world = result_world(ends, closure.choices)
     kept = {n for n, c in closure.choices.items() if c.action == "keep" and n not in closure.needed}
-    for finding in check(world):
+    findings = check(world)
+    suspects = {f.dist for f in findings if f.level == "block" and f.dist in kept}
+    before = _blocks_in_base(ends, frozenset(d for d in suspects if d is not None))
+    for finding in findings:
         if finding.dist not in kept:
             yield finding
         elif finding.level == "block":
-            level = "warn" if _blocks_in_base(ends, finding) else "block"
+            level = "warn" if (finding.dist, finding.rule) in before else "block"
             yield msgspec.structs.replace(finding, level=level)
 
 
-def _blocks_in_base(ends: Ends, finding: Finding) -> bool:
-    if ends.base is None or finding.dist is None:
-        return False
-    before = check(ends.base, dists=[finding.dist])
-    return any(f.level == "block" and f.dist == finding.dist and f.rule == finding.rule for f in before)
+def _blocks_in_base(ends: Ends, dists: frozenset[str]) -> set[tuple[str | None, str]]:
+    """(dist, rule) of what blocks in the base as it is."""
+    if ends.base is None or not dists:
+        return set()
+    return {(f.dist, f.rule) for f in check(ends.base, dists=dists) if f.level == "block"}
 
 
 def _planned(choice: Choice, ends: Ends, resolution: Resolution) -> PlannedDist:

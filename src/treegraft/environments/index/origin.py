@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from treegraft.environments.findings import Finding
+from treegraft.environments.index.stubs import is_plain
 from treegraft.environments.index.uv import platform_of
 from treegraft.environments.index.wheel import fetch_wheel
 from treegraft.environments.inventory import Dist, Inventory
@@ -76,6 +77,8 @@ def _check(inventory: Inventory, dist: Dist) -> Origin:
     environment = inventory.environment
     assert environment is not None
     system = inventory.host.system
+    if not is_plain(dist):
+        return Origin(name=dist.name, version=dist.version, relation="not-on-index", detail="no valid name and version")
     try:
         fetched = fetch_wheel(
             dist.name,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from treegraft.environments.index.stubs import stub_name, version_of, write_stubs
+from treegraft.environments.index.stubs import is_plain, stub_name, version_of, write_stubs
 from treegraft.environments.index.uv import UvResult, platform_of, run_uv, user_find_links
 from treegraft.environments.inventory import Dist, Inventory
 from treegraft.environments.planning.request import PlanRequest, result_python
@@ -62,7 +62,7 @@ def resolve(
 def _dists(end: Inventory | PatchFolder | None) -> dict[str, Dist]:
     if not isinstance(end, Inventory) or end.environment is None:
         return {}
-    return {d.name: d for d in end.environment.dists}
+    return {d.name: d for d in end.environment.dists if is_plain(d)}
 
 
 def _requirements(
@@ -149,4 +149,5 @@ def _parse(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
 def _explain(error: str) -> str:
     """uv's reasons as one line, without its decoration."""
     lines = [line.strip(" ╰─▶×│") for line in error.splitlines()]
-    return " ".join(line for line in lines if line and not line.startswith(("Using", "Resolved", "warning:")))
+    words = " ".join(line for line in lines if line and not line.startswith(("Using", "Resolved", "warning:")))
+    return words.removeprefix("error: ").replace(" cause: ", ": ")

@@ -1,6 +1,7 @@
 """Wheels with metadata and nothing else, one for each installed dist: uv resolves over them as it does over an index,
 so that versions with local tags (+cu130) or patched ones, which no index has, can be chosen. Never installed."""
 
+import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +9,8 @@ from urllib.parse import unquote
 
 from treegraft.environments.inventory import Dist
 
+PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+PLAIN_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_!-]*")
 SUFFIX = "-py3-none-any.whl"
 
 
@@ -21,11 +24,11 @@ def version_of(url: str) -> str:
 
 
 def write_stubs(dists: Iterable[Dist], folder: Path) -> None:
-    """One `NAME-VERSION-py3-none-any.whl` a dist; the first of several of the same name and version wins."""
-    for dist in dists:
+    """One `NAME-VERSION-py3-none-any.whl` a plain dist; the first of several of the same name and version wins."""
+    for dist in filter(is_plain, dists):
         path = folder / stub_name(dist)
         stem = path.name.removesuffix(SUFFIX)
-        if path.exists() or not _is_plain(dist.version):
+        if path.exists():
             continue
         lines = ["Metadata-Version: 2.1", f"Name: {dist.name}", f"Version: {dist.version}"]
         if dist.requires_python:
@@ -39,5 +42,7 @@ def write_stubs(dists: Iterable[Dist], folder: Path) -> None:
             wheel.writestr(f"{info}/RECORD", "")
 
 
-def _is_plain(version: str) -> bool:
-    return bool(version) and all(c.isalnum() or c in ".+_!" for c in version)
+def is_plain(dist: Dist) -> bool:
+    """Whether name and version are what they should be. They come from a host: neither may lead out of a folder or
+    become an option in a requirements file."""
+    return PLAIN_NAME.fullmatch(dist.name) is not None and PLAIN_VERSION.fullmatch(dist.version) is not None

@@ -44,12 +44,14 @@ def close(take: tuple[str, ...], keep: tuple[str, ...], ends: Ends, resolution: 
     for _ in range(MAX_ROUNDS):
         needed = reachable(take, ends, choices)
         before = dict(choices)
-        for name, failures in _failing(ends, choices, needed):
-            if choices[name].action == "keep" and name not in needed:
-                if name not in keep and not _was_broken(name, ends):
-                    _drop(choices, name, failures)
-                continue
-            _mend(name, failures, keep, ends, choices, conflicts)
+        failing = _failing(ends, choices, needed)
+        bystanders = {name for name, _ in failing if choices[name].action == "keep" and name not in needed}
+        broken_before = _broken_in_base(bystanders, ends)
+        for name, failures in failing:
+            if name not in bystanders:
+                _mend(name, failures, keep, ends, choices, conflicts)
+            elif name not in keep and name not in broken_before:
+                _drop(choices, name, failures)
         if choices == before:
             break
     needed = reachable(take, ends, choices)
@@ -84,12 +86,12 @@ def _mend(
         _move(choices, name, needs[0], ends)
 
 
-def _was_broken(name: str, ends: Ends) -> bool:
-    """Whether a dist of the base does not import there either."""
-    if ends.base is None:
-        return False
-    ground = ground_of(world_of(ends.base))
-    return any(level == "block" for _, fs in import_failures(ground, frozenset({name})) for _, level in fs)
+def _broken_in_base(names: set[str], ends: Ends) -> set[str]:
+    """Those that do not import in the base either."""
+    if ends.base is None or not names:
+        return set()
+    found = import_failures(ground_of(world_of(ends.base)), frozenset(names))
+    return {name for name, failures in found if any(level == "block" for _, level in failures)}
 
 
 def reachable(take: Iterable[str], ends: Ends, choices: dict[str, Choice]) -> frozenset[str]:

@@ -44,7 +44,8 @@ def test_platform_names_are_ones_that_uv_knows(tmp_path: Path) -> None:
 
 def test_stubs_carry_metadata_and_nothing_else(tmp_path: Path) -> None:
     made = dist("my-dist", "1.0+cu130", requires=("other>=2",), requires_python=">=3.9")
-    write_stubs([made, made, dist("odd", "not a version!/..")], tmp_path)
+    hostile = [dist("../../x"), dist("a", "1.0\n--index-url http://evil"), dist("-r", "1"), dist("odd", "1/../..")]
+    write_stubs([made, made, *hostile], tmp_path)
     (path,) = tmp_path.iterdir()
     assert path.name == stub_name(made) == "my_dist-1.0+cu130-py3-none-any.whl"
     assert version_of(path.as_uri()) == "1.0+cu130"
