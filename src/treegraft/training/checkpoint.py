@@ -66,3 +66,11 @@ def load(run_folder: Path, run_hash: str) -> tuple[dict[str, Tensor], RunState] 
         return load_file(folder / WEIGHTS), state
     except (OSError, SafetensorError, RecordError) as error:
         raise TrainingError(f"checkpoint {folder} does not read: {error}; delete it to start again") from error
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """All tensors of a checkpoint's file. Raises TrainingError when it does not read."""
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"checkpoint {file} does not read: {error}") from error

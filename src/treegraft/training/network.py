@@ -5,6 +5,7 @@ Shape suffixes: R rows, L context tokens, A anchors (blocks) a row, b block rows
 K key/value heads, D head dimension, W head width.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -88,17 +89,22 @@ class DrafterNetwork(nn.Module):
         hidden: Tensor = rms(x, self.norm, c.rms_norm_eps).view(R, A, b, -1)
         return hidden
 
+    def drop_head(self) -> None:
+        """Become the drafter without its head, as published servers know it."""
+        self.config, self.has_head = replace(self.config, head=None), False
+
     def conditional(self, hidden: Tensor, parents: Tensor) -> Tensor:
         """hidden [..., E] corrected for parent embeddings [..., E]."""
         return conditional.correct(hidden, parents, self.head_hidden, self.head_parent, self.head_output)
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+    normed: Tensor = F.rms_norm(x, (x.shape[-1],), weight, eps)
+    return normed
 
 
 def _random(rows: int, columns: int) -> Tensor:
-    return torch.randn(rows, columns) * columns**-0.5
+    return torch.randn(rows, columns) * float(columns) ** -0.5
 
 
 def copy_target(network: DrafterNetwork, target: TargetModel) -> None:
