@@ -1,7 +1,8 @@
 """Tiny random targets and DFlash drafters as real folders (config.json + safetensors), deterministic by seed.
 
-With a vocabulary of a few tokens a random drafter's tree is often right, so that acceptance, scattered paths and
-rejections all happen.
+With a vocabulary of a few tokens the wide tree of a random, undecided drafter (`norm` well below 1) is often right, so
+that acceptance, scattered paths and rejections all happen. A target of scale 0.6 says one token for ever; one of scale
+2 wanders through its vocabulary and minds what it read where.
 """
 
 import json
@@ -76,15 +77,18 @@ def write_target(folder: Path, shape: TinyShape) -> Path:
     return _write(folder, config, tensors)
 
 
-def write_drafter(folder: Path, target: TinyShape, block_size: int = 5, num_layers: int = 2, seed: int = 1) -> Path:
-    """A random DFlash drafter for `target`, in the published layout; mask token: the vocabulary's last."""
+def write_drafter(
+    folder: Path, target: TinyShape, block_size: int = 5, num_layers: int = 2, seed: int = 1, norm: float = 1.0
+) -> Path:
+    """A random DFlash drafter for `target`, in the published layout; mask token: the vocabulary's last. norm: weight of
+    its final norm, by which its logits shrink."""
     shape = replace(target, num_layers=num_layers, seed=seed, architecture="qwen3")
     generator = torch.Generator().manual_seed(seed)
     taps = [0, target.num_layers - 1]
     tensors = {
         "fc.weight": torch.randn(shape.hidden_size, len(taps) * shape.hidden_size, generator=generator) / 8,
         "hidden_norm.weight": torch.ones(shape.hidden_size),
-        "norm.weight": torch.ones(shape.hidden_size),
+        "norm.weight": torch.full((shape.hidden_size,), norm),
     }
     for layer in range(num_layers):
         tensors |= _layer_tensors(f"layers.{layer}", shape, generator, has_qk_norm=True)

@@ -1,7 +1,9 @@
 """What an engine is asked to be (EngineConfig) and what it became (EngineInfo). Reads no file, holds no tensor."""
 
+import operator
+import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,6 +15,8 @@ METHODS: tuple[Method, ...] = ("auto", "ar", "dflash", "ddtree")
 # Nodes a round where the user names none. On CPUs a row costs real arithmetic; a GPU verifies 64 rows for the price
 # of reading the weights once.
 DEFAULT_BUDGET = {"cpu": 16, "cuda": 64}
+MAX_BUDGET = 4096  # every running sequence keeps slots for so many rows
+MAX_COUNT = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -37,18 +41,43 @@ class EngineConfig:
     prefill_chunk: int = 512
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "model", _name("model", self.model))
+        if self.drafter is not None:
+            object.__setattr__(self, "drafter", _name("drafter", self.drafter))
         if self.method not in METHODS:
             raise UsageError(f"method is {self.method!r}; expected one of {', '.join(METHODS)}")
-        minimums = (
-            ("budget", self.budget, 0),
-            ("max_context", self.max_context, 2),
-            ("max_running", self.max_running, 1),
-            ("num_slots", self.num_slots, 2),
-            ("prefill_chunk", self.prefill_chunk, 1),
+        limits = (
+            ("budget", self.budget, 0, MAX_BUDGET),
+            ("max_context", self.max_context, 2, MAX_COUNT),
+            ("max_running", self.max_running, 1, MAX_COUNT),
+            ("num_slots", self.num_slots, 2, MAX_COUNT),
+            ("prefill_chunk", self.prefill_chunk, 1, MAX_COUNT),
         )
-        for name, value, minimum in minimums:
-            if value is not None and value < minimum:
-                raise UsageError(f"{name} is {value}; expected at least {minimum}")
+        for name, value, minimum, maximum in limits:
+            if value is None and name in ("budget", "max_context", "num_slots"):
+                continue
+            count = _whole(name, value)
+            if count < minimum:
+                raise UsageError(f"{name} is {count}; expected at least {minimum}")
+            if count > maximum:
+                raise UsageError(f"{name} is {count}; expected at most {maximum}")
+            object.__setattr__(self, name, count)
+
+
+def _name(what: str, value: Any) -> str:
+    name = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"{what} is {value!r}; expected a name or a path")
+    return name
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise UsageError(f"{name} is {value!r}; expected a whole number") from None
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):

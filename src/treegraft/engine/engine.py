@@ -36,6 +36,7 @@ class Engine:
         self.trace: Callable[[RoundTrace], None] | None = None
         for decision in self.info.decisions:
             log.info("%s", decision)
+        self._is_closed = False
         self._prefill_chunk = config.prefill_chunk
         self._stop_ids = frozenset(loaded.stop_ids)
         self._runner = Runner(loaded.target, loaded.drafter, self.info.num_slots)
@@ -62,9 +63,13 @@ class Engine:
         return self._scheduler.num_preemptions
 
     def add(self, request: Request) -> None:
-        """Queue a request. Raises UsageError (ids out of the vocabulary, stop strings without a tokenizer) or
-        ContextTooLongError, and then holds nothing of it."""
+        """Queue a request. Raises UsageError (ids out of the vocabulary, stop strings without a tokenizer, an id that
+        is in use, a closed engine) or ContextTooLongError, and then holds nothing of it."""
         params, ids = request.params, request.prompt_token_ids
+        if self._is_closed:
+            raise UsageError("the engine is closed; build a new one")
+        if request.id in self._scheduler.request_ids:
+            raise UsageError(f"request id {request.id!r} is in use; wait for its end, or choose another")
         if not ids:
             raise UsageError("the prompt is empty; expected at least one token")
         bad = next((i for i in ids if not 0 <= i < self.info.vocab_size), None)
@@ -82,7 +87,7 @@ class Engine:
             stop_ids |= self._stop_ids
         stream = self.tokenizer.stream() if self.tokenizer is not None else None
         request = Request(id=request.id, prompt_token_ids=tuple(ids), params=params.with_seed())
-        self._scheduler.waiting.append(Sequence(request, stop_ids, stream))
+        self._scheduler.add(Sequence(request, stop_ids, stream))
 
     def abort(self, request_id: str) -> None:
         """Drop a request and free what it holds; an unknown id is no error (it may just have finished)."""
@@ -99,9 +104,21 @@ class Engine:
     def has_work(self) -> bool:
         return bool(self._scheduler.running or self._scheduler.waiting)
 
-    @torch.inference_mode()
     def step(self) -> list[StepOutput]:
-        """Admit, prefill a chunk, run a round; what was committed, in no particular order."""
+        """Admit, prefill a chunk, run a round; what was committed, in no particular order.
+
+        When it is broken off (KeyboardInterrupt, a fault), all requests and cached prefixes are dropped: slots handed
+        out in mid-step have no owner that could give them back. The engine can then be used again.
+        """
+        try:
+            return self._step()
+        except BaseException:
+            for sequence in self._scheduler.drop_all():
+                self._sampler.forget(sequence)
+            raise
+
+    @torch.inference_mode()
+    def _step(self) -> list[StepOutput]:
         self._scheduler.admit()
         outputs = self._prefill()
         ready = [s for s in self._scheduler.running if s.is_prefilled]
@@ -114,7 +131,11 @@ class Engine:
         return outputs
 
     def close(self) -> None:
-        """Release the models; the engine is of no use afterwards."""
+        """Release the models and drop what is running; a second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._scheduler.drop_all()
         del self._runner, self._round
 
     def _prefill(self) -> list[StepOutput]:
@@ -123,7 +144,11 @@ class Engine:
         for sequence in list(self._scheduler.running):
             if budget == 0:
                 break
-            if sequence.is_prefilled or sequence not in self._scheduler.running:
+            if sequence not in self._scheduler.running:
+                continue
+            if not sequence.is_prefilled:
+                self._scheduler.match_again(sequence)
+            if sequence.is_prefilled:
                 continue
             start = sequence.num_computed
             count = min(budget, sequence.prefill_end - start)

@@ -1,9 +1,11 @@
 """The Python API: an engine in this process, prompts in, completions out. Knows no HTTP and no chat template."""
 
 import itertools
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from numbers import Integral
 from types import TracebackType
+from typing import Any
 
 from treegraft.engine.config import EngineConfig, Method
 from treegraft.engine.engine import Engine
@@ -49,7 +51,8 @@ class LLM:
     ) -> list[Completion]:
         """Complete every prompt (a text, token ids, or a list of either), batched; one Completion each, in order.
 
-        `params`: one for all, or one a prompt. Raises UsageError or ContextTooLongError before anything runs.
+        Token ids may stand in lists, tuples, NumPy arrays or tensors. `params`: one for all, or one a prompt. Raises
+        UsageError or ContextTooLongError before anything runs.
         """
         batch = [self._token_ids(prompt) for prompt in _as_batch(prompts)]
         each = _params_for(params, len(batch))
@@ -64,7 +67,8 @@ class LLM:
             outputs: dict[str, list[StepOutput]] = {request.id: [] for request in requests}
             while self.engine.has_work():
                 for output in self.engine.step():
-                    outputs[output.request_id].append(output)
+                    if output.request_id in outputs:  # the engine may have requests of others
+                        outputs[output.request_id].append(output)
         except BaseException:
             for request in requests:
                 self.engine.abort(request.id)
@@ -72,6 +76,7 @@ class LLM:
         return [_completion(outputs[request.id]) for request in requests]
 
     def close(self) -> None:
+        """Release the models; a second call does nothing, and generate raises UsageError from then on."""
         self.engine.close()
 
     def __enter__(self) -> "LLM":
@@ -84,24 +89,42 @@ class LLM:
 
     def _token_ids(self, prompt: str | Seq[int]) -> tuple[int, ...]:
         if not isinstance(prompt, str):
-            return tuple(int(i) for i in prompt)
+            return tuple(_token_id(i) for i in _items(prompt, "a prompt"))
         if self.engine.tokenizer is None:
             raise UsageError("the prompt is text, and this model has no tokenizer; pass token ids")
         return tuple(self.engine.tokenizer.encode(prompt))
 
 
-def _as_batch(prompts: str | Seq[int] | Seq[str] | Seq[Seq[int]]) -> list[str | Seq[int]]:
+def _as_batch(prompts: Any) -> list[str | Seq[int]]:
     if isinstance(prompts, str):
         return [prompts]
-    items = list(prompts)
+    items = _items(prompts, "prompts")
     if items and all(isinstance(item, Integral) for item in items):
-        return [items]  # type: ignore[list-item]
-    return items  # type: ignore[return-value]
+        return [items]
+    return items
+
+
+def _items(value: Any, what: str) -> list[Any]:
+    """The list that `value` stands for: arrays and tensors give their plain numbers. No sets (they have no order), no
+    mappings and no bytes (their items are no token ids)."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (str, bytes, bytearray, dict, set, frozenset)) or not isinstance(value, Iterable):
+        raise UsageError(f"{what} is of type {type(value).__name__}; expected text, token ids, or a list of either")
+    return list(value)
+
+
+def _token_id(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise UsageError(f"a prompt holds {str(value)[:40]!r} ({type(value).__name__}); expected token ids")
+    return int(value)
 
 
 def _params_for(params: SamplingParams | Seq[SamplingParams] | None, count: int) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * count
+    if not isinstance(params, (list, tuple)) or not all(isinstance(each, SamplingParams) for each in params):
+        raise UsageError(f"params is of type {type(params).__name__}; expected SamplingParams or a list of them")
     if len(params) != count:
         raise UsageError(f"{len(params)} sampling parameters for {count} prompts; expected one, or one a prompt")
     return list(params)

@@ -4,11 +4,21 @@ Every type here is frozen; StepOutput is what crosses to the server process, Com
 """
 
 import math
+import operator
 import secrets
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
 
 import msgspec
 
 from treegraft.errors import UsageError
+
+
+# Every token of a request is looked for in every stop string: both are bounded.
+MAX_STOPS = 64
+MAX_STOP_CHARACTERS = 512
+_END_OF_INT32 = 2**31
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -16,7 +26,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     temperature 0 is argmax (ties to the lowest id). seed None: a random one is drawn and reported.
     top_k 0, top_p 1 and min_p 0 switch those filters off. stop: strings; the text ends before the first one found,
-    token_ids end with the token that completed it. stop_token_ids: ids that end the text like an end-of-text token.
+    token_ids end with the token that completed it (one string may stand for a tuple of one; at most MAX_STOPS of at
+    most MAX_STOP_CHARACTERS). stop_token_ids: ids that end the text like an end-of-text token.
     choice: index of this completion among those of one request; part of the noise key.
     """
 
@@ -32,24 +43,87 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     choice: int = 0
 
     def __post_init__(self) -> None:
+        """Raises UsageError that names the field; lists become tuples, and numbers of NumPy's plain ones."""
+        for name in ("max_tokens", "top_k", "choice"):
+            self._set(name, _whole(name, getattr(self, name)))
+        for name in ("temperature", "top_p", "min_p"):
+            self._set(name, _number(name, getattr(self, name)))
+        if self.seed is not None:
+            self._set("seed", _whole("seed", self.seed))
+        self._set("stop", _stops(self.stop))
+        self._set("stop_token_ids", tuple(_whole("stop_token_ids", i) for i in _items("stop_token_ids", self)))
+        self._set("ignore_eos", _flag("ignore_eos", self.ignore_eos))
         checks = (
-            ("max_tokens", self.max_tokens >= 1, "at least 1"),
+            ("max_tokens", 1 <= self.max_tokens < _END_OF_INT32, "at least 1 (and below 2**31)"),
             ("temperature", 0.0 <= self.temperature < math.inf, "finite and at least 0"),
-            ("top_k", self.top_k >= 0, "at least 0 (0: off)"),
+            ("top_k", 0 <= self.top_k < _END_OF_INT32, "at least 0 (0: off; below 2**31)"),
             ("top_p", 0.0 < self.top_p <= 1.0, "in (0, 1]"),
             ("min_p", 0.0 <= self.min_p <= 1.0, "in [0, 1]"),
             ("seed", self.seed is None or 0 <= self.seed < 2**64, "in [0, 2**64)"),
-            ("stop", "" not in self.stop, "no empty string"),
+            ("stop_token_ids", all(0 <= i < _END_OF_INT32 for i in self.stop_token_ids), "token ids, at least 0"),
             ("choice", 0 <= self.choice < 2**32, "in [0, 2**32)"),
         )
         for name, is_good, expected in checks:
             if not is_good:
-                raise UsageError(f"{name} is {getattr(self, name)!r}; expected {expected}")
+                raise UsageError(f"{name} is {_shown(getattr(self, name))}; expected {expected}")
+
+    def _set(self, name: str, value: Any) -> None:
+        msgspec.structs.force_setattr(self, name, value)
 
     def with_seed(self) -> "SamplingParams":
         """The same parameters with a seed that can be stated: the given one, or a random 53-bit one
         (53 bits survive JSON readers that hold numbers as doubles)."""
         return self if self.seed is not None else msgspec.structs.replace(self, seed=secrets.randbits(53))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise UsageError(f"{name} is {_shown(value)}; expected a whole number") from None
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise UsageError(f"{name} is {_shown(value)}; expected a number")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if value not in (True, False) or isinstance(value, (int, float)) is not isinstance(value, bool):
+        raise UsageError(f"{name} is {_shown(value)}; expected True or False")
+    return bool(value)
+
+
+def _items(name: str, params: SamplingParams) -> Iterable[Any]:
+    value = getattr(params, name)
+    if not isinstance(value, (tuple, list, set, frozenset)):
+        raise UsageError(f"{name} is {_shown(value)}; expected a tuple of token ids")
+    return value
+
+
+def _stops(value: Any) -> tuple[str, ...]:
+    stops = (value,) if isinstance(value, str) else value
+    if not isinstance(stops, (tuple, list)) or not all(isinstance(stop, str) for stop in stops):
+        raise UsageError(f"stop is {_shown(value)}; expected a string or a tuple of strings")
+    if "" in stops:
+        raise UsageError(f"stop is {_shown(value)}; expected no empty string")
+    if len(stops) > MAX_STOPS:
+        raise UsageError(f"stop holds {len(stops)} strings; at most {MAX_STOPS} are taken")
+    longest = max(map(len, stops), default=0)
+    if longest > MAX_STOP_CHARACTERS:
+        raise UsageError(f"stop holds a string of {longest} characters; at most {MAX_STOP_CHARACTERS} are taken")
+    return tuple(stops)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,13 +23,21 @@ class Scheduler:
         self.cache = PrefixCache()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
+        self.request_ids: set[str] = set()
         self.num_preemptions = 0
+        self._num_slots = num_slots
         self._max_running = max_running
         self._rows_per_round = rows_per_round
 
     @property
     def num_available(self) -> int:
         return self.allocator.num_free + self.cache.num_evictable
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence whose request id is not in use."""
+        assert sequence.request.id not in self.request_ids
+        self.request_ids.add(sequence.request.id)
+        self.waiting.append(sequence)
 
     def admit(self) -> None:
         """Move waiting sequences to running, oldest first, while their prefill and everybody's next round fit."""
@@ -51,6 +59,18 @@ class Scheduler:
             self.waiting.popleft()
             self._attach(sequence, match)
             self.running.append(sequence)
+
+    def match_again(self, sequence: Sequence) -> None:
+        """Before a sequence's first chunk: read what others have put into the cache since its admission (prompts that
+        came together and begin alike are computed once)."""
+        if sequence.num_computed == sequence.num_cached:
+            match = self.cache.match(sequence.tokens[: len(sequence.tokens) - 1])
+            if len(match.slots) > sequence.num_cached:
+                self.cache.lock(match.node)
+                self._detach(sequence)
+                self._attach(sequence, match)
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens = sequence.num_cached
 
     def take(self, sequence: Sequence, count: int) -> NDArray[np.int64] | None:
         """`count` slots for `sequence`, preempting later arrivals where needed; None when `sequence` itself had to
@@ -86,20 +106,33 @@ class Scheduler:
         self.share(sequence)
         self._detach(sequence)
         self.running.remove(sequence)
+        self.request_ids.discard(sequence.request.id)
 
     def abort(self, request_id: str) -> Sequence | None:
         """Drop a sequence wherever it is, between steps; its own slots are free again. None when unknown."""
         for sequence in self.waiting:
             if sequence.request.id == request_id:
                 self.waiting.remove(sequence)
+                self.request_ids.discard(request_id)
                 return sequence
         for sequence in self.running:
             if sequence.request.id == request_id:
                 self.allocator.free(sequence.owned_slots())
                 self._detach(sequence)
                 self.running.remove(sequence)
+                self.request_ids.discard(request_id)
                 return sequence
         return None
+
+    def drop_all(self) -> list[Sequence]:
+        """Forget every sequence and every cached prefix: all slots are free, whoever held them. The sequences."""
+        dropped = [*self.running, *self.waiting]
+        self.running.clear()
+        self.waiting.clear()
+        self.request_ids.clear()
+        self.cache = PrefixCache()
+        self.allocator = SlotAllocator(self._num_slots)
+        return dropped
 
     def check_idle(self) -> None:
         """Assert that with nothing to do every slot is free or cached, and nothing is locked."""
@@ -112,8 +145,6 @@ class Scheduler:
         sequence.cache_node = match.node
         sequence.slots[:num_hit] = match.slots
         sequence.num_cached = sequence.num_computed = num_hit
-        if sequence.cached_tokens is None:
-            sequence.cached_tokens = num_hit
 
     def _detach(self, sequence: Sequence) -> None:
         if sequence.cache_node is not None:

@@ -70,7 +70,7 @@ class Sequence:
         self.num_cached = 0
         self.num_computed = 0
         self.cache_node: CacheNode | None = None
-        self.cached_tokens: int | None = None  # of the first admission; preemption does not change it
+        self.cached_tokens: int | None = None  # when its first chunk began; preemption does not change it
         self.finish_reason: str | None = None
         self.is_beyond_drafter = False
         self._stop_ids = stop_ids
@@ -132,6 +132,8 @@ class Sequence:
         if self.finish_reason is not None and self._stream is not None:
             piece, is_stopped = self._stop_strings.push(self._stream.finish())
             text.append(piece if is_stopped else piece + self._stop_strings.finish())
+            if is_stopped:
+                self.finish_reason = "stop"
         return kept, "".join(text)
 
     def check(self) -> None:

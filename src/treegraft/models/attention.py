@@ -4,11 +4,14 @@ Knows no model and no scheduler: who owns which slot is decided elsewhere. Shape
 S key positions, C context positions, H query heads, K key/value heads, D head dimension.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from treegraft.errors import ModelError
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,17 @@ class KVPool:
         dtype: torch.dtype,
         device: torch.device | str,
     ) -> "KVPool":
-        """A pool of zeros (not garbage: a masked NaN would still be a NaN)."""
+        """A pool of zeros (not garbage: a masked NaN would still be a NaN). Raises ModelError when it does not fit in
+        memory."""
         size = (num_layers, num_slots, num_kv_heads, head_dim)
-        return KVPool(torch.zeros(size, dtype=dtype, device=device), torch.zeros(size, dtype=dtype, device=device))
+        try:
+            return KVPool(torch.zeros(size, dtype=dtype, device=device), torch.zeros(size, dtype=dtype, device=device))
+        except RuntimeError as error:  # out of memory, also as the CPU's allocator words it
+            num_bytes = 2 * math.prod(size) * dtype.itemsize
+            raise ModelError(
+                f"K/V of {num_slots} tokens ({num_bytes >> 20} MiB) do not fit in the memory of {device}; lower "
+                "max_context, max_running, num_slots or the budget"
+            ) from error
 
     @property
     def num_slots(self) -> int:

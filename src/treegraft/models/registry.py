@@ -84,10 +84,15 @@ def resolve(name: str) -> ModelFiles:
         if not path.is_file():
             raise ModelError(f"model {name} is not on this machine; fetch it with: treegraft pull {name}")
         return ModelFiles("gguf", path, name)
-    path = Path(name).expanduser()
-    if path.is_dir():
+    try:
+        path = Path(name).expanduser()
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except (OSError, RuntimeError, ValueError) as error:  # too long a name, no such user, a NUL
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"model {name[:80]!r} is no usable path: {reason}") from error
+    if is_folder and name:
         return _folder_files(path, name)
-    if path.is_file():
+    if is_file:
         return _single_file(path, name)
     if HUB_ID.fullmatch(name):
         return ModelFiles("folder", _fetch_from_hub(name), name)

@@ -5,7 +5,8 @@ from tiny_models import TinyShape, write_drafter, write_target
 from treegraft.engine.config import EngineConfig
 from treegraft.engine.engine import Engine
 
-SHAPE = TinyShape()
+SHAPE = TinyShape(scale=2.0)
+DRAFTER_NORM = 0.2
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)], scope="session")
@@ -30,14 +31,14 @@ def target(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def drafter(tmp_path_factory):
-    return write_drafter(tmp_path_factory.mktemp("models") / "drafter", SHAPE)
+    return write_drafter(tmp_path_factory.mktemp("models") / "drafter", SHAPE, norm=DRAFTER_NORM)
 
 
 @pytest.fixture(scope="session")
 def make_engine(target, drafter, device):
     """make_engine(method, budget, **overrides) -> Engine over the tiny pair."""
 
-    def make(method="ddtree", budget=24, **overrides):
+    def make(method="ddtree", budget=48, **overrides):
         options = {
             "model": str(target),
             "drafter": None if method == "ar" else str(drafter),

@@ -13,7 +13,7 @@ from treegraft.errors import ContextTooLongError, UsageError
 from treegraft.speculation.build import build_tree
 from treegraft.speculation.mask import ancestor_mask
 
-PROMPT = [random.Random(1).randrange(24) for _ in range(40)]
+PROMPT = random.Random(1).choices(range(24), k=40)
 
 
 def pools(engine, slots):

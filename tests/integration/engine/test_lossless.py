@@ -6,7 +6,7 @@ import pytest
 from engine_runs import params, run_jobs
 from tiny_models import TinyShape, write_constant_pair, write_drafter, write_target
 
-PROMPTS = [[random.Random(n).randrange(24) for _ in range(3 + 5 * n)] for n in range(6)]
+PROMPTS = [random.Random(n).choices(range(24), k=3 + 5 * n) for n in range(6)]
 SAMPLINGS = [
     {"temperature": 0.0},
     {"temperature": 1.0},
@@ -23,7 +23,10 @@ def test_methods_give_the_same_text(engines, sampling):
     assert [r.ids for r in ar] == [r.ids for r in dflash] == [r.ids for r in ddtree]
     assert [r.reason for r in ar] == [r.reason for r in ddtree]
     assert all(length == 1 for r in ar for length in r.accept_lengths)
-    assert max(length for r in ddtree for length in r.accept_lengths) > 2
+    lengths = [length for r in ddtree for length in r.accept_lengths]
+    assert max(lengths) > 2
+    assert min(lengths) == 1
+    assert sum(len(set(r.ids)) for r in ar) > 30  # no text that says one token for ever
 
 
 @pytest.mark.parametrize("budget", [0, 1, 2, 7, 64])
@@ -56,19 +59,20 @@ def test_a_seed_can_be_had_again_and_choices_differ(engines):
 @pytest.mark.parametrize(
     "shape",
     [
-        TinyShape(tie_embeddings=False),
-        TinyShape(architecture="qwen3", num_kv_heads=4),
-        TinyShape(architecture="qwen3", sliding_window=6),
-        TinyShape(vocab_size=23, num_kv_heads=1),
+        TinyShape(scale=2.0, tie_embeddings=False),
+        TinyShape(scale=2.0, architecture="qwen3", num_kv_heads=4),
+        TinyShape(scale=2.0, architecture="qwen3", sliding_window=6),
+        TinyShape(scale=2.0, vocab_size=23, num_kv_heads=1),
     ],
     ids=["untied", "qwen3", "sliding-window", "odd-vocabulary"],
 )
 def test_target_kinds(make_engine, tmp_path, shape):
-    target, drafter = write_target(tmp_path / "t", shape), write_drafter(tmp_path / "d", shape)
+    target, drafter = write_target(tmp_path / "t", shape), write_drafter(tmp_path / "d", shape, norm=0.2)
     jobs = [([n % shape.vocab_size for n in prompt], params(temperature=t)) for prompt in PROMPTS for t in (0.0, 1.0)]
     expected = run_jobs(make_engine("ar", model=str(target)), jobs)
     found = run_jobs(make_engine("ddtree", model=str(target), drafter=str(drafter)), jobs)
     assert [r.ids for r in found] == [r.ids for r in expected]
+    assert max(length for r in found for length in r.accept_lengths) > 2
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,7 @@ def test_a_drafter_that_copies_the_target_is_accepted_whole(make_engine, tmp_pat
 
 
 def test_beyond_the_drafters_context_a_request_goes_on_without_it(make_engine, tmp_path, caplog):
-    short = write_drafter(tmp_path / "short", TinyShape(max_context=32))
+    short = write_drafter(tmp_path / "short", TinyShape(scale=2.0, max_context=32), norm=0.2)
     engine = make_engine("ddtree", 24, drafter=str(short))
     prompt = PROMPTS[3]
     with caplog.at_level("WARNING", logger="treegraft"):

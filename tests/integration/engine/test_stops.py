@@ -31,20 +31,22 @@ def test_stop_id_and_max_tokens_inside_one_accepted_run(make_engine, tmp_path, m
 
 
 def test_stop_ids_at_every_offset(engines):
+    """max_tokens before, at and after the stop: both fall inside one run somewhere."""
     [whole] = run_jobs(engines["ar"], [(PROMPT, params(max_tokens=40, temperature=1.0))])
-    for stop in set(whole.ids):
-        for count in range(1, 41):
-            job = [(PROMPT, params(max_tokens=count, temperature=1.0, stop_token_ids=(stop,)))]
-            [expected], [found] = run_jobs(engines["ar"], job), run_jobs(engines["ddtree"], job)
-            assert (found.ids, found.reason) == (expected.ids, expected.reason)
-            end = whole.ids.index(stop) + 1
-            assert found.ids == whole.ids[: min(end, count)]
-            assert found.reason == ("stop" if end <= count else "length")
+    ends = {stop: whole.ids.index(stop) + 1 for stop in whole.ids}
+    cases = [(stop, end, count) for stop, end in ends.items() for count in range(max(1, end - 2), end + 4)]
+    assert len({end for _, end, _ in cases}) > 5
+    jobs = [(PROMPT, params(max_tokens=count, temperature=1.0, stop_token_ids=(stop,))) for stop, _, count in cases]
+    expected, found = run_jobs(engines["ar"], jobs), run_jobs(engines["ddtree"], jobs)
+    for (_, end, count), slow, fast in zip(cases, expected, found, strict=True):
+        assert (fast.ids, fast.reason) == (slow.ids, slow.reason)
+        assert fast.ids == whole.ids[: min(end, count)]
+        assert fast.reason == ("stop" if end <= count else "length")
 
 
 def test_end_of_text_id_and_ignore_eos(make_engine, tmp_path):
-    shape = TinyShape(eos_token_id=7)
-    target, drafter = write_target(tmp_path / "t", shape), write_drafter(tmp_path / "d", shape)
+    shape = TinyShape(scale=2.0, eos_token_id=7)
+    target, drafter = write_target(tmp_path / "t", shape), write_drafter(tmp_path / "d", shape, norm=0.2)
     engine = make_engine("ddtree", 24, model=str(target), drafter=str(drafter))
     ended, ignored = run_jobs(
         engine,
@@ -61,12 +63,12 @@ def test_end_of_text_id_and_ignore_eos(make_engine, tmp_path):
 def spelling(make_engine, tmp_path_factory):
     """Engines over a model whose tokens are letters."""
     folder = tmp_path_factory.mktemp("letters")
-    shape = TinyShape()
-    target, drafter = write_target(folder / "t", shape), write_drafter(folder / "d", shape)
+    shape = TinyShape(scale=2.0)
+    target, drafter = write_target(folder / "t", shape), write_drafter(folder / "d", shape, norm=0.2)
     write_tokenizer(target, shape.vocab_size)
     return {
         "ar": make_engine("ar", model=str(target)),
-        "ddtree": make_engine("ddtree", 24, model=str(target), drafter=str(drafter)),
+        "ddtree": make_engine("ddtree", model=str(target), drafter=str(drafter)),
     }
 
 
