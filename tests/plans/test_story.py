@@ -122,7 +122,7 @@ def test_the_base_is_not_written_and_the_plan_is_stable(story: Story) -> None:
     assert records.canonical_json(one) == records.canonical_json(two)
     assert one.hash == one.computed_hash()
     assert records.from_json(Plan, records.to_json(one)) == one
-    changed = msgspec.structs.replace(one, python="3.12.1")
+    changed = msgspec.structs.replace(one, python="3.99.0")
     assert changed.hash != changed.computed_hash()
 
 

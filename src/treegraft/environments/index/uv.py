@@ -7,6 +7,7 @@ index from us.
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +66,10 @@ def run_uv(arguments: Sequence[str], *, folder: Path, stdin: str = "") -> UvResu
 
 
 def uv_variables(variables: "os._Environ[str] | dict[str, str]") -> dict[str, str]:
-    """The environment for uv: pip's index options under uv's names, no project or virtual environment of ours."""
-    chosen = {k: v for k, v in variables.items() if k not in ("VIRTUAL_ENV", "UV_PROJECT", "UV_PYTHON")}
+    """The environment for uv: pip's index options under uv's names, no project or virtual environment of ours. uv runs
+    with this interpreter whatever the target's version is, and never fetches one."""
+    chosen = {k: v for k, v in variables.items() if k not in ("VIRTUAL_ENV", "UV_PROJECT")}
+    chosen |= {"UV_PYTHON": sys.executable, "UV_PYTHON_DOWNLOADS": "never"}
     for pip_name, uv_names in PIP_TO_UV.items():
         value = chosen.get(pip_name)
         if value and not any(chosen.get(name) for name in uv_names):

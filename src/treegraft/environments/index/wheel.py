@@ -83,6 +83,6 @@ def _text(path: Path) -> str:
 
 def _cache_file(name: str, version: str, python: str, platform: str) -> Path:
     """Another index is another entry."""
-    options = {k: v for k, v in uv_variables(os.environ).items() if k.startswith("UV_")}
+    options = {k: v for k, v in uv_variables(os.environ).items() if k.startswith("UV_") and k != "UV_PYTHON"}
     key = repr((name, version, ".".join(python.split(".")[:2]), platform, sorted(options.items())))
     return settings.cache_dir() / "wheels" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
