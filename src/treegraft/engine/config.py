@@ -14,7 +14,10 @@ METHODS: tuple[Method, ...] = ("auto", "ar", "dflash", "ddtree")
 
 # Nodes a round where the user names none. On CPUs a row costs real arithmetic; a GPU verifies 64 rows for the price
 # of reading the weights once.
-DEFAULT_BUDGET = {"cpu": 16, "cuda": 64}
+DEFAULT_BUDGET = {"cpu": 8, "cuda": 64}
+# A CPU that is busy with one sequence's rows computes several sequences' single rows in the same time: with more than
+# so many, `auto` decodes without speculation (docs/log.md has the figures). A GPU's limit is not measured yet.
+MAX_SPECULATING: dict[str, int | None] = {"cpu": 3, "cuda": None}
 MAX_BUDGET = 4096  # every running sequence keeps slots for so many rows
 MAX_COUNT = 2**31 - 1
 

@@ -29,12 +29,14 @@ MAX_PAIR_CANDIDATES = 32
 @dataclass(frozen=True)
 class SpeculationPlan:
     """What the engine resolved: `method` ar, dflash or ddtree; `budget` nodes a round; `block_size` of the drafter
-    (0 without one); `drafter_context`: positions the drafter can serve."""
+    (0 without one); `drafter_context`: positions the drafter can serve; `max_speculating`: more sequences than that in
+    a round decode without speculation (None: no such limit)."""
 
     method: str
     budget: int
     block_size: int
     drafter_context: int
+    max_speculating: int | None = None
 
     @property
     def rows_per_round(self) -> int:
@@ -76,6 +78,9 @@ class Drafting:
 
     def run(self, sequences: Seq[Sequence]) -> list[Draft | None]:
         """A draft for each sequence that can use one, from one drafter pass."""
+        limit = self._plan.max_speculating
+        if limit is not None and len(sequences) > limit:
+            return [None] * len(sequences)
         depths = [self._depth(sequence) for sequence in sequences]
         drafting = [sequence for sequence, depth in zip(sequences, depths, strict=True) if depth > 0]
         if not drafting:

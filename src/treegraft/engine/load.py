@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from treegraft.engine.config import EngineConfig, EngineInfo, resolve_method
+from treegraft.engine.config import MAX_SPECULATING, EngineConfig, EngineInfo, resolve_method
 from treegraft.engine.drafting import SpeculationPlan
 from treegraft.errors import UsageError
 from treegraft.models import registry
@@ -53,13 +53,19 @@ def load(config: EngineConfig) -> LoadedEngine:
         drafter.pack()
     block_size = drafter.config.block_size if drafter is not None else 0
     method, budget = resolve_method(config, drafter is not None, device.type, block_size)
+    max_speculating = None
     if config.method == "auto":
         decisions.append(
             f"method auto: {method}" + (f" with a budget of {budget} nodes" if drafter else ", no drafter")
         )
+        if drafter is not None and config.budget is None:
+            max_speculating = MAX_SPECULATING[device.type]
+        if max_speculating is not None:
+            decisions.append(f"method auto: more than {max_speculating} requests at a time decode without speculation")
     elif config.budget is None and method == "ddtree":
         decisions.append(f"budget: {budget} nodes, the default of a {device.type} device")
-    plan = SpeculationPlan(method, budget, block_size, drafter.config.max_context if drafter is not None else 0)
+    drafter_context = drafter.config.max_context if drafter is not None else 0
+    plan = SpeculationPlan(method, budget, block_size, drafter_context, max_speculating)
     tokenizer = registry.load_tokenizer(files)
     max_context = _max_context(config, model_config, device)
     info = EngineInfo(

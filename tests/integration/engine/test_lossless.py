@@ -99,3 +99,30 @@ def test_beyond_the_drafters_context_a_request_goes_on_without_it(make_engine, t
     assert found.ids == expected.ids
     assert found.accept_lengths[-5:] == [1] * 5
     assert caplog.text.count("beyond the drafter's context") == 1
+
+
+@pytest.mark.parametrize("method", ["dflash", "ddtree"])
+def test_the_drafter_knows_the_noise(make_engine, tmp_path, method):
+    """Where the drafter's distribution is the target's, so is its draw: at a temperature that makes it a lottery of all
+    tokens, nearly every block is accepted whole."""
+    target, drafter = write_constant_pair(tmp_path, TinyShape(), token=5)
+    engine = make_engine(method, 24, model=str(target), drafter=str(drafter))
+    [result] = run_jobs(engine, [([1, 2, 3], params(max_tokens=101, temperature=30.0))])
+    assert len(set(result.ids)) > 15
+    print(sum(result.accept_lengths) / len(result.accept_lengths))
+    assert sum(result.accept_lengths) / len(result.accept_lengths) > 4.5
+
+
+def test_auto_on_a_cpu_speculates_for_few_and_not_for_many(engines, make_engine, device):
+    if device != "cpu":
+        pytest.skip("the limit is a CPU's")
+    engine = make_engine("auto", None)
+    jobs = [(prompt, params(max_tokens=30)) for prompt in PROMPTS[:5]]
+    many, few = run_jobs(engine, jobs), run_jobs(engine, jobs[:2])
+    expected = run_jobs(engines["ar"], jobs)
+    assert [r.ids for r in many] == [r.ids for r in expected]
+    assert [r.ids for r in few] == [r.ids for r in expected[:2]]
+    assert {length for r in many for length in r.accept_lengths} == {1}
+    assert max(length for r in few for length in r.accept_lengths) > 1
+    fresh = run_jobs(make_engine("ddtree", 8), jobs[:2])
+    assert [r.accept_lengths for r in few] == [r.accept_lengths for r in fresh], "AR rounds left a gap in the context"
