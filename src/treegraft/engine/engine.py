@@ -11,13 +11,13 @@ from treegraft.engine.canary import check_models
 from treegraft.engine.config import EngineConfig, EngineInfo
 from treegraft.engine.inputs import pack_rows, prefill_rows
 from treegraft.engine.load import LoadedEngine, load
-from treegraft.engine.request import Request, StepOutput
+from treegraft.engine.request import Request, StepOutput, check_context
 from treegraft.engine.round import Round, RoundTrace
 from treegraft.engine.runner import Runner
 from treegraft.engine.sampler import RowKey, Sampler
 from treegraft.engine.scheduler import Scheduler
 from treegraft.engine.sequence import Sequence
-from treegraft.errors import ContextTooLongError, UsageError
+from treegraft.errors import UsageError
 from treegraft.logs import get_logger
 
 log = get_logger(__name__)
@@ -75,11 +75,7 @@ class Engine:
         bad = next((i for i in ids if not 0 <= i < self.info.vocab_size), None)
         if bad is not None:
             raise UsageError(f"prompt token id {bad} is outside the vocabulary of {self.info.vocab_size}")
-        if len(ids) + params.max_tokens > self.info.max_context:
-            raise ContextTooLongError(
-                f"prompt of {len(ids)} tokens + max_tokens {params.max_tokens} exceeds the context of "
-                f"{self.info.max_context} tokens; shorten the prompt or lower max_tokens"
-            )
+        check_context(len(ids), params.max_tokens, self.info.max_context)
         if params.stop and self.tokenizer is None:
             raise UsageError("stop strings need a tokenizer, and this model has none; use stop_token_ids")
         stop_ids = frozenset(params.stop_token_ids)

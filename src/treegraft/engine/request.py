@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from treegraft.errors import UsageError
-
+from treegraft.errors import ContextTooLongError, UsageError
 
 # Every token of a request is looked for in every stop string: both are bounded.
 MAX_STOPS = 64
@@ -132,6 +131,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
+
+
+def check_context(num_prompt_tokens: int, max_tokens: int, max_context: int) -> None:
+    """Raises ContextTooLongError when prompt and answer do not fit in max_context tokens."""
+    if num_prompt_tokens + max_tokens > max_context:
+        raise ContextTooLongError(
+            f"prompt of {num_prompt_tokens} tokens + max_tokens {max_tokens} exceeds the context of "
+            f"{max_context} tokens; shorten the prompt or lower max_tokens"
+        )
 
 
 class StepOutput(msgspec.Struct, frozen=True, kw_only=True):

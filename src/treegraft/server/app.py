@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from treegraft.engine.config import EngineInfo
 from treegraft.engine.request import Request as EngineRequest
-from treegraft.engine.request import SamplingParams
+from treegraft.engine.request import SamplingParams, check_context
 from treegraft.errors import ServerError, TreegraftError
 from treegraft.logs import get_logger
 from treegraft.models.tokenizer import Tokenizer
@@ -43,6 +43,8 @@ from treegraft.server.stream import event, events
 log = get_logger(__name__)
 
 MAX_BODY_BYTES = 16 * 2**20
+MAX_GROUP_TOKENS = 2**22  # prompt tokens of a call, counted for each choice: what goes to the engine as one frame
+BODY_SECONDS = 60.0  # for the next piece of a body; who sends none holds a connection for nothing
 CLIENT_CLOSED_REQUEST = 499  # nobody reads it
 T = TypeVar("T")
 
@@ -126,6 +128,13 @@ class Service:
                 f"{len(prompts)} prompts x n {num_choices} are more than {MAX_PROMPTS} choices", param="n"
             )
         front = self._ready_front()
+        # Before a long prompt is copied for each choice and sent: the engine would say the same.
+        check_context(max(map(len, prompts)), params.max_tokens, front.info.max_context)
+        num_tokens = sum(map(len, prompts)) * num_choices
+        if num_tokens > MAX_GROUP_TOKENS:
+            raise RequestError(
+                f"{num_tokens} prompt tokens over all choices are more than {MAX_GROUP_TOKENS}", param="n"
+            )
         assert params.seed is not None
         answer_id = ID_PREFIX[kind] + secrets.token_hex(12)
         has_text = front.tokenizer is not None
@@ -173,7 +182,9 @@ def make_app(service: Service) -> Starlette:
         Route("/v1/chat/completions", _handler(service.chat_completions), methods=["POST"]),
         Route("/v1/completions", _handler(service.completions), methods=["POST"]),
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _http_exception})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_exception})
+    app.router.redirect_slashes = False  # a redirect would go wherever the Host header says, and has no error object
+    return app
 
 
 def _handler(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
@@ -216,13 +227,21 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     return Json(error_object(failure), error.status_code, headers=error.headers)
 
 
-async def _read(request: Request) -> bytes:
-    """The body. Raises RequestError when it is larger than MAX_BODY_BYTES, without reading the rest."""
+async def _read(request: Request, patience_seconds: float = BODY_SECONDS) -> bytes:
+    """The body. Raises RequestError when it is larger than MAX_BODY_BYTES, without reading the rest, or when its next
+    piece does not come."""
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise RequestError(f"the body is larger than {MAX_BODY_BYTES} bytes", code="body_too_large", status=413)
+    try:
+        async with asyncio.timeout(patience_seconds) as limit:
+            async for piece in request.stream():
+                body += piece
+                limit.reschedule(asyncio.get_running_loop().time() + patience_seconds)
+                if len(body) > MAX_BODY_BYTES:
+                    raise RequestError(
+                        f"the body is larger than {MAX_BODY_BYTES} bytes", code="body_too_large", status=413
+                    )
+    except TimeoutError as error:
+        raise RequestError(f"no more of the body came for {patience_seconds:.0f} s", status=408) from error
     return bytes(body)
 
 

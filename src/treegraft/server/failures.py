@@ -4,6 +4,9 @@ from typing import Any
 
 from treegraft.errors import ContextTooLongError, ServerError, TreegraftError, UsageError
 
+MAX_MESSAGE_CHARACTERS = 1000
+MAX_PARAM_CHARACTERS = 200
+
 
 class RequestError(UsageError):
     """A request that cannot be served as it stands: HTTP status, and the field and code that OpenAI
@@ -36,4 +39,13 @@ def error_object(error: TreegraftError) -> dict[str, Any]:
     elif isinstance(error, ServerError):
         code = "engine_unavailable"
     kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": str(error), "type": kind, "param": param, "code": code}}
+    param = None if param is None else _short(param, MAX_PARAM_CHARACTERS)
+    return {
+        "error": {"message": _short(str(error), MAX_MESSAGE_CHARACTERS), "type": kind, "param": param, "code": code}
+    }
+
+
+def _short(text: str, limit: int) -> str:
+    """One line of bounded length: what a request held may be quoted in it."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."

@@ -18,6 +18,7 @@ from treegraft.server.fields import drop_unserved
 
 MAX_CHOICES = 128
 MAX_PROMPTS = 1024
+MAX_STOP_TOKEN_IDS = 4096
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions; chat answers may fill the context
 
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -44,7 +45,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     top_k: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
     min_p: float | None = None
     ignore_eos: bool | None = None
-    stop_token_ids: list[TokenId] | None = None
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_TOKEN_IDS)] | None = None
 
     @property
     def num_choices(self) -> int:
@@ -77,8 +78,8 @@ class CompletionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 BodyT = TypeVar("BodyT", bound=Body)
 
-_PATH = re.compile(r" - at `\$\.?(.*)`$")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_PATH = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
@@ -112,7 +113,7 @@ def _field_error(message: str) -> RequestError:
     if missing := _MISSING.search(what):
         param = f"{path}.{missing[1]}" if path else missing[1]
         return RequestError(f"{param} is missing", param=param, code="missing_required_parameter")
-    return RequestError(f"{path}: {what[:1].lower()}{what[1:]}", param=path or None, code="invalid_type")
+    return RequestError(f"{path or 'the body'}: {what[:1].lower()}{what[1:]}", param=path or None, code="invalid_type")
 
 
 def sampling_params(body: Body, max_tokens: int) -> SamplingParams:
