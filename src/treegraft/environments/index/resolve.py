@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from treegraft.environments.index.stubs import is_plain, stub_name, version_of, write_stubs
 from treegraft.environments.index.uv import UvResult, platform_of, run_uv, user_find_links
 from treegraft.environments.inventory import Dist, Inventory
-from treegraft.environments.planning.request import PlanRequest, result_python
+from treegraft.environments.planning.request import PlanRequest, effective_base, result_python
 from treegraft.environments.planning.resolution import PatchFolder, Pin, Resolution
 
 PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?(==(?P<version>[^\s;]+)| @ (?P<url>\S+))")
@@ -32,7 +32,7 @@ def resolve(
     What the base has is preferred, then what the source has; the index fills in the rest. Raises HostError when uv
     cannot be run. An index that cannot be reached leaves the dists of both ends, and `explanation` says so.
     """
-    ours, theirs = _dists(base), _dists(source)
+    ours, theirs = _dists(effective_base(target, base)), _dists(source)
     with tempfile.TemporaryDirectory(prefix="treegraft-resolve-") as name:
         folder = Path(name)
         (folder / "stubs").mkdir()

@@ -105,10 +105,13 @@ class Process:
         if not problems:
             for library in new:
                 problems += self._check_versions(library, new)
+            lacking = {(p.library, p.name) for p in problems}
             scope = [*self.global_scope, *(m for m in order if m not in set(self.global_scope))]
             for library in new:
                 if library is not self.interpreter:
-                    problems += self._check_symbols(library, scope)
+                    found = self._check_symbols(library, scope)
+                    # a symbol of a version that is not there is the same fault once more
+                    problems += [p for p in found if (library, p.name.partition("@")[2]) not in lacking]
         if not problems or root is self.interpreter:
             self.loaded.update(new)
             if is_global:

@@ -34,11 +34,12 @@ def check_limits(
 
 def _resolution(request: PlanRequest, ends: Ends, closure: Closure, resolution: Resolution) -> Iterator[Finding]:
     if not resolution.satisfiable:
+        kept = ", ".join(f"{n} {ends.base_dists[n].version}" for n in request.keep if n in ends.base_dists)
         yield Finding(
             rule="resolve.unsatisfiable",
             level="block",
             dist=request.take[0] if request.take else None,
-            evidence=resolution.explanation,
+            evidence=f"{resolution.explanation}{f' To be kept: {kept}.' if kept else ''}",
             remedy=f"drop --keep {', '.join(request.keep)}, or take a build that fits what is kept"
             if request.keep
             else "take a version whose requirements the index and both ends can meet",
