@@ -67,6 +67,11 @@ def load(config: EngineConfig) -> LoadedEngine:
     drafter_context = drafter.config.max_context if drafter is not None else 0
     plan = SpeculationPlan(method, budget, block_size, drafter_context, max_speculating)
     tokenizer = registry.load_tokenizer(files)
+    if tokenizer is not None and tokenizer.vocab_size > model_config.vocab_size:
+        decisions.append(
+            f"tokenizer: {tokenizer.vocab_size} ids for a vocabulary of {model_config.vocab_size}; prompts that hold "
+            "one beyond it will be refused"
+        )
     max_context = _max_context(config, model_config, device)
     info = EngineInfo(
         model=files.name,

@@ -5,16 +5,19 @@ runs code.
 """
 
 import json
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from treegraft.errors import CheckpointError, UnsupportedModelError
 from treegraft.models.config_json import read_json
 
 PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-SERVED_DTYPES = ("F64", "F32", "F16", "BF16", "I8")
+DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1}
+SERVED_DTYPES = tuple(DTYPE_BYTES)
 MAX_HEADER_BYTES = 100_000_000
 
 
@@ -39,13 +42,41 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
             header = json.loads(stream.read(length))
     except OSError as error:
         raise CheckpointError(f"{file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{file} is no safetensors file, or is cut short inside its header") from error
-    entries = {name: value for name, value in header.items() if name != "__metadata__"}
-    end = 8 + length + max((e["data_offsets"][1] for e in entries.values()), default=0)
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{file} is no safetensors file (its header is a JSON {type(header).__name__})")
+    header.pop("__metadata__", None)
+    spans = []
+    for name, entry in header.items():
+        if not _is_entry(entry):
+            raise CheckpointError(f"{file}: the header's entry for tensor {name[:80]!r} is malformed; fetch it again")
+        spans.append(tuple(entry["data_offsets"]))
+    # Tensors lie one after the other, without holes and without sharing a byte.
+    end = 0
+    for start, stop in sorted(spans):
+        if start != end:
+            raise CheckpointError(f"{file}: its tensors overlap or leave holes at byte {start} of the data")
+        end = stop
+    end += 8 + length
     if file.stat().st_size != end:
         raise CheckpointError(f"{file} has {file.stat().st_size} bytes; its header promises {end}; fetch it again")
-    return {name: TensorEntry(file, e["dtype"], tuple(e["shape"])) for name, e in entries.items()}
+    return {name: TensorEntry(file, e["dtype"], tuple(e["shape"])) for name, e in header.items()}
+
+
+def _is_entry(entry: Any) -> bool:
+    """A dtype, a shape, and offsets that span as many bytes (for dtypes that are served)."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
+        return False
+    shape, offsets = entry.get("shape"), entry.get("data_offsets")
+    if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        return False
+    width = DTYPE_BYTES.get(entry["dtype"])
+    return width is None or math.prod(shape) * width == offsets[1] - offsets[0]
+
+
+def _are_sizes(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 2**63 for n in value)
 
 
 def read_folder(folder: Path) -> dict[str, TensorEntry]:

@@ -40,9 +40,11 @@ FIXED_KEYS: dict[str, Any] = {
     "quantization_config": None,
 }
 DFLASH2_KEYS = ("selector_rank", "selector_top_k", "conv_kernel_size", "conv_group_size")
-INT8_KEY, HEAD_KEY = "treegraft_weights", "treegraft_head"
+INT8_KEY, HEAD_KEY, SOFTCAP_KEY = "treegraft_weights", "treegraft_head", "final_logit_softcapping"
 INT8_VALUE = "int8-per-row"
 REQUIRED = object()
+# Beyond these a size is a damaged file, and would be met as an exhausted memory.
+MAX_COUNT, MAX_LAYERS, MAX_BLOCK_SIZE, MAX_NUMBER = 2**31 - 1, 4096, 1024, 1e300
 
 
 class Fields:
@@ -69,16 +71,19 @@ class Fields:
         return value
 
     def wrong(self, key: str, value: object, expected: str) -> CheckpointError:
-        return CheckpointError(f"{self.where} has {key} = {value!r}; expected {expected}")
+        return CheckpointError(f"{self.where} has {key} = {_shown(repr(value))}; expected {expected}")
 
-    def count(self, key: str, default: Any = REQUIRED) -> int:
+    def count(self, key: str, default: Any = REQUIRED, limit: int = MAX_COUNT) -> int:
         value = self._typed(key, default, (int,), "a positive whole number")
         if value < 1:
             raise self.wrong(key, value, "a positive whole number")
+        if value > limit:
+            raise self.wrong(key, value, f"at most {limit}")
         return int(value)
 
     def number(self, key: str, default: Any = REQUIRED) -> float:
-        value = float(self._typed(key, default, (int, float), "a positive number"))
+        given = self._typed(key, default, (int, float), "a positive number")
+        value = float(given) if abs(given) < MAX_NUMBER else math.inf
         if not 0 < value < math.inf:
             raise self.wrong(key, value, "a positive number")
         return value
@@ -100,13 +105,21 @@ class Fields:
         for key, served in FIXED_KEYS.items():
             value = self.document.get(key, served)
             if value != served:
-                raise UnsupportedModelError(f"{self.where} has {key} = {value!r}; only {served!r} is supported")
+                raise UnsupportedModelError(
+                    f"{self.where} has {key} = {_shown(repr(value))}; only {served!r} is supported"
+                )
         unknown = sorted(set(self.document) - self.used - ignored - set(FIXED_KEYS))
         if unknown:
             raise CheckpointError(
-                f"{self.where} has unknown key(s) {', '.join(unknown)}; they could change the model's output, so it "
-                "is refused; remove them if they do not"
+                f"{self.where} has unknown key(s) {_shown(', '.join(unknown), 300)}; they could change the model's "
+                "output, so it is refused; remove them if they do not"
             )
+
+
+def _shown(text: str, limit: int = 80) -> str:
+    """One line of bounded length, for messages."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -115,7 +128,7 @@ def read_json(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} does not exist; a model folder needs it") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not readable JSON: {error}") from error
     if not isinstance(document, dict):
         raise CheckpointError(f"{path} holds a JSON {type(document).__name__}; expected an object")
@@ -161,16 +174,22 @@ def read_target_config(folder: Path) -> ModelConfig:
     return config
 
 
-def _architecture(document: dict[str, Any], where: str) -> Architecture:
+def _names(document: dict[str, Any], where: str) -> list[str]:
     names = document.get("architectures") or []
-    kind = document.get("model_type")
-    if any("DFlash" in str(name) for name in names):
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise CheckpointError(f"{where} has architectures = {_shown(repr(names))}; expected a list of names")
+    return names
+
+
+def _architecture(document: dict[str, Any], where: str) -> Architecture:
+    names, kind = _names(document, where), document.get("model_type")
+    if any("DFlash" in name for name in names):
         raise UnsupportedModelError(f"{where} describes {names[0]}, a drafter; give it as --drafter, not as the model")
     known = [ARCHITECTURES[name] for name in names if name in ARCHITECTURES]
     if not names and kind in ARCHITECTURES.values():
         return cast(Architecture, kind)
     if not known or (kind is not None and kind != known[0]):
-        seen = ", ".join(map(str, names)) or kind or "no architecture"
+        seen = ", ".join(names) or kind or "no architecture"
         raise UnsupportedModelError(
             f"{where} describes {seen} (model_type {kind!r}); supported: {', '.join(ARCHITECTURES)}"
         )
@@ -189,7 +208,7 @@ def _decoder_shape(fields: Fields) -> dict[str, Any]:
     return {
         "hidden_size": hidden_size,
         "intermediate_size": fields.count("intermediate_size"),
-        "num_layers": fields.count("num_hidden_layers"),
+        "num_layers": fields.count("num_hidden_layers", limit=MAX_LAYERS),
         "num_heads": num_heads,
         "num_kv_heads": num_kv_heads,
         "head_dim": head_dim,
@@ -257,6 +276,8 @@ def _yarn_attention_factor(rope: Fields, factor: float) -> float:
 def _sliding_layers(fields: Fields, num_layers: int, use_sliding: bool) -> list[bool]:
     """Which layers slide: from `layer_types`, or from `max_window_layers` (the first that many see everything)."""
     first_windowed = fields.raw("max_window_layers", num_layers)
+    if type(first_windowed) is not int or first_windowed < 0:
+        raise fields.wrong("max_window_layers", first_windowed, "a number of layers")
     types = fields.raw("layer_types", None)
     if types is None:
         has_window = use_sliding and bool(fields.document.get("sliding_window"))
@@ -282,7 +303,7 @@ def _eos_token_ids(fields: Fields, folder: Path) -> tuple[int, ...]:
     ids: list[int] = []
     for value in found:
         for token_id in value if isinstance(value, list) else [value] if value is not None else []:
-            if not isinstance(token_id, int) or token_id < 0:
+            if type(token_id) is not int or not 0 <= token_id <= MAX_COUNT:
                 raise fields.wrong("eos_token_id", value, "a token id or a list of them")
             ids.append(token_id)
     return tuple(dict.fromkeys(ids))
@@ -297,7 +318,7 @@ def read_drafter_config(folder: Path) -> DrafterConfig:
     document = read_json(folder / "config.json")
     fields = Fields(document, str(folder / "config.json"))
     dflash = fields.section("dflash_config")
-    names = [str(name) for name in document.get("architectures") or []]
+    names = _names(document, fields.where)
     second = [key for key in DFLASH2_KEYS if key in document or key in dflash.document]
     if any("DFlash2" in name for name in names) or second:
         raise UnsupportedModelError(
@@ -312,6 +333,8 @@ def read_drafter_config(folder: Path) -> DrafterConfig:
     sliding = _sliding_layers(fields, shape["num_layers"], use_sliding)
     windows = _windows(fields, [s and use_sliding for s in sliding])
     causal = fields.raw("is_causal", None)
+    if causal not in (None, True, False):
+        raise fields.wrong("is_causal", causal, "true or false")
     config = DrafterConfig(
         **shape,
         **_block(fields, dflash, num_target_layers, shape["vocab_size"]),
@@ -339,23 +362,23 @@ def _block(fields: Fields, dflash: Fields, num_target_layers: int, vocab_size: i
         return dflash if key in dflash.document else fields
 
     taps = either("target_layer_ids").raw("target_layer_ids")
-    good = isinstance(taps, list) and taps and all(isinstance(t, int) and 0 <= t < num_target_layers for t in taps)
+    good = isinstance(taps, list) and taps and all(type(t) is int and 0 <= t < num_target_layers for t in taps)
     if not good:
         raise dflash.wrong("target_layer_ids", taps, f"a list of target layers in 0 .. {num_target_layers - 1}")
     mask_token_id = either("mask_token_id").raw("mask_token_id")
-    if not isinstance(mask_token_id, int) or not 0 <= mask_token_id < vocab_size:
+    if type(mask_token_id) is not int or not 0 <= mask_token_id < vocab_size:
         raise dflash.wrong("mask_token_id", mask_token_id, f"a token id below vocab_size = {vocab_size}")
-    block_size = either("block_size").count("block_size", 16)
+    block_size = either("block_size").count("block_size", 16, limit=MAX_BLOCK_SIZE)
     if block_size < 2:
         raise fields.wrong("block_size", block_size, "at least 2 (the last token and one mask)")
-    softcap = either("final_logit_softcapping").raw("final_logit_softcapping", None)
+    cap = either(SOFTCAP_KEY)
     return {
         "block_size": block_size,
         "mask_token_id": mask_token_id,
         "target_layer_ids": tuple(taps),
         "embedding_scale": either("input_embedding_scale").number("input_embedding_scale", 1.0),
         "logit_scale": either("output_multiplier").number("output_multiplier", 1.0),
-        "logit_softcap": float(softcap) if softcap else None,
+        "logit_softcap": cap.number(SOFTCAP_KEY) if cap.raw(SOFTCAP_KEY, None) else None,
     }
 
 

@@ -141,5 +141,9 @@ def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     elif isinstance(value, list):
         templates = {str(entry.get("name")): str(entry.get("template")) for entry in value if isinstance(entry, dict)}
     if (folder / "chat_template.jinja").is_file():
-        templates["default"] = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+        file = folder / "chat_template.jinja"
+        try:
+            templates["default"] = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{file} is no readable text: {error}") from error
     return templates

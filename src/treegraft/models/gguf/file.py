@@ -5,6 +5,7 @@ stand in the file (layout: ggml's docs/gguf.md). No torch.
 """
 
 import functools
+import math
 import mmap
 import struct
 from dataclasses import dataclass
@@ -118,7 +119,7 @@ def _read(path: Path, _changed_ns: int, size: int) -> GGUFFile:
             raise UnsupportedModelError(f"{path} is GGUF version {version}; versions 2 and 3 are supported")
         try:
             metadata, tensors = _header(cursor)
-        except (struct.error, KeyError, OverflowError, MemoryError) as error:
+        except (struct.error, KeyError, OverflowError, MemoryError, RecursionError) as error:
             raise CheckpointError(f"{path} has a broken or truncated GGUF header; fetch it again") from error
     for name, tensor in tensors.items():
         if tensor.offset + tensor.num_bytes > size:
@@ -140,11 +141,13 @@ def _header(cursor: _Cursor) -> tuple[dict[str, Any], dict[str, GGUFTensor]]:
         shape = tuple(reversed([cursor.scalar("Q") for _ in range(cursor.scalar("I"))]))
         found.append((name, shape, cursor.scalar("I"), cursor.scalar("Q")))
     alignment = metadata.get("general.alignment", 32)
+    if type(alignment) is not int or alignment < 1:
+        raise struct.error(f"alignment {alignment!r}")
     start = -(-cursor.at // alignment) * alignment
     sizes = {int(quant): pair for quant, pair in gguf.GGML_QUANT_SIZES.items()}
     tensors = {}
     for name, shape, ggml_type, offset in found:
         block_length, block_bytes = sizes[ggml_type]
-        count = int(np.prod(shape, dtype=np.int64))
+        count = math.prod(shape)
         tensors[name] = GGUFTensor(shape, ggml_type, start + offset, count // block_length * block_bytes)
     return metadata, tensors

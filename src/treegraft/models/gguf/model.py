@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from treegraft.errors import CheckpointError, UnsupportedModelError
 from treegraft.models.config import Architecture, ModelConfig, RopeScaling
+from treegraft.models.config_json import MAX_LAYERS
 from treegraft.models.gguf.file import GGUFFile
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -77,6 +78,8 @@ def model_config(file: GGUFFile) -> ModelConfig:
         )
     keys = _Keys(file, architecture)
     num_layers, num_heads = keys.count("block_count"), keys.count("attention.head_count")
+    if num_layers > MAX_LAYERS:
+        raise CheckpointError(f"{file.path} has {keys.prefix}block_count = {num_layers}; expected at most {MAX_LAYERS}")
     hidden_size = keys.count("embedding_length")
     head_dim = keys.count("attention.key_length", hidden_size // num_heads)
     for key in ("attention.value_length", "rope.dimension_count"):
