@@ -27,7 +27,7 @@ from worlds.compiling import Compiler  # noqa: E402
 from worlds.pairs.judge import Verdict, fresh, judge_check, judge_plan  # noqa: E402
 from worlds.pairs.kinds import KINDS, make_pair  # noqa: E402
 from worlds.pairs.lay_out import lay_out  # noqa: E402
-from worlds.venvs import Python, this_python  # noqa: E402
+from worlds.venvs import Python, describe_python, this_python  # noqa: E402
 
 from treegraft.settings import cache_dir  # noqa: E402
 
@@ -69,7 +69,7 @@ def judge_and_clear(task: Task) -> Judged:
 
 
 def tasks(args: argparse.Namespace, folder: str) -> Iterator[Task]:
-    python = this_python()
+    python = describe_python(args.python) if args.python else this_python()
     objects = str(cache_dir() / "test-objects")
     numbers = range(args.count) if args.only is None else [args.only]
     for number in numbers:
@@ -89,7 +89,7 @@ def show_one(args: argparse.Namespace) -> int:
     return 0 if all(v.is_right for v in judged.verdicts) else 1
 
 
-def describe(seed: int, judged: Judged, verdict: Verdict) -> str:
+def as_text(seed: int, judged: Judged, verdict: Verdict) -> str:
     real = f"imports={verdict.real.works} {verdict.real.message}"
     return (
         f"WRONG {verdict.question} {judged.kind} ({judged.variant}) {verdict.dist}: {real} {list(verdict.blocks)}\n"
@@ -107,7 +107,7 @@ def run_many(args: argparse.Namespace) -> int:
                 counts[verdict.question] += 1
                 if not verdict.is_right:
                     wrong.append((judged, verdict))
-                    print(describe(args.seed, judged, verdict), flush=True)
+                    print(as_text(args.seed, judged, verdict), flush=True)
     if args.failures and wrong:
         args.failures.mkdir(parents=True, exist_ok=True)
         for judged, verdict in wrong:
@@ -129,6 +129,7 @@ def main() -> int:
     parser.add_argument("--keep", metavar="FOLDER", help="where --only puts them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--failures", type=Path, metavar="FOLDER", help="write one JSON file for each wrong verdict")
+    parser.add_argument("--python", type=Path, metavar="FILE", help="interpreter of the environments, with Python.h")
     parser.add_argument("--kinds", action="store_true")
     args = parser.parse_args()
     if args.kinds:

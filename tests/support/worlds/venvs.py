@@ -41,7 +41,7 @@ class Python:
 
 def this_python() -> Python:
     """The base interpreter of the one that runs the tests."""
-    return _describe(Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}")
+    return describe_python(Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}")
 
 
 def other_pythons() -> list[Python]:
@@ -50,7 +50,7 @@ def other_pythons() -> list[Python]:
     candidates = {Path(f"/usr/bin/python3.{minor}") for minor in range(9, 15)}
     candidates |= set(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
     candidates |= set(Path.home().glob(".local/share/uv/python/cpython-3.*/bin/python3"))
-    found = [_describe(path) for path in sorted(candidates) if path.exists()]
+    found = [describe_python(path) for path in sorted(candidates) if path.exists()]
     usable = [p for p in found if (p.include / "Python.h").exists() and p.minor != own.minor and _order(p) >= (3, 9)]
     return sorted(usable, key=_order, reverse=True)
 
@@ -65,7 +65,8 @@ _DESCRIBE = (
 )
 
 
-def _describe(executable: Path) -> Python:
+def describe_python(executable: Path) -> Python:
+    """Ask an interpreter about itself."""
     out = subprocess.run([executable, "-I", "-c", _DESCRIBE], capture_output=True, text=True, check=True).stdout
     version, include, soabi = json.loads(out)
     return Python(executable, version, Path(include), soabi)

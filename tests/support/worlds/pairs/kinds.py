@@ -3,7 +3,7 @@
 from random import Random
 
 from worlds.compiling import Compiler
-from worlds.pairs import kinds_files, kinds_loading, kinds_search, kinds_symbols
+from worlds.pairs import kinds_files, kinds_layout, kinds_loading, kinds_search, kinds_symbols
 from worlds.pairs.pair import Kind, Kit, Pair
 from worlds.venvs import Python
 
@@ -12,6 +12,7 @@ KINDS: dict[str, Kind] = {
     **kinds_search.KINDS,
     **kinds_loading.KINDS,
     **kinds_files.KINDS,
+    **kinds_layout.KINDS,
 }
 
 
