@@ -20,3 +20,11 @@ from treegraft.server.failures import RequestError, error_object, status_of
 def test_error_objects(error, status, kind, param, code):
     assert status_of(error) == status
     assert error_object(error) == {"error": {"message": "x", "type": kind, "param": param, "code": code}}
+
+
+def test_a_message_is_one_line_of_bounded_length():
+    error = error_object(RequestError("a\nb " + "x" * 5000, param="c\n" + "y" * 5000))["error"]
+    assert error["message"].startswith("a b xxx")
+    assert error["param"].startswith("c yyy")
+    assert len(error["message"]) <= 1000
+    assert len(error["param"]) <= 200
