@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from treegraft.training.config import TrainConfig
     from treegraft.training.loop import Corpus, Trainer
 
-Parsers = Any
+CONFIG_HELP = "target, data, drafter and run; see docs/training.md"
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -27,7 +27,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     stages = parser.add_subparsers(dest="stage", required=True, metavar="STAGE")
     data = stages.add_parser("data", help="let the target write a corpus")
-    data.add_argument("config", type=Path, metavar="CONFIG.toml")
+    data.add_argument("config", type=Path, metavar="CONFIG.toml", help=CONFIG_HELP)
     data.add_argument("--corpus", type=Path, required=True, metavar="DIR", help="new folder, or one to go on with")
     run_ = stages.add_parser("run", help="train on a corpus")
     _add_run_options(run_)
@@ -35,18 +35,21 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     _add_run_options(adapt)
     adapt.add_argument("--drafter", type=Path, required=True, metavar="DIR", help="the drafter to start from")
     evaluate = stages.add_parser("evaluate", help="tau by real decoding, on the report prompts")
-    evaluate.add_argument("--model", default="smollm2-135m")
-    evaluate.add_argument("--drafter", default="auto", metavar="DIR")
+    evaluate.add_argument("--model", default="smollm2-135m", help="name, hub id, folder or GGUF file")
+    evaluate.add_argument("--drafter", default="auto", metavar="DIR", help="drafter folder (default: the model's own)")
     evaluate.add_argument("--budgets", default="8,16,32,64,128", help="tree sizes (default 8,16,32,64,128)")
-    evaluate.add_argument("--temperatures", default="0,0.7,1")
-    evaluate.add_argument("--max-tokens", type=int, default=192)
-    evaluate.add_argument("--split", choices=("tune", "report"), default="report")
+    evaluate.add_argument("--temperatures", default="0,0.7,1", help="default 0,0.7,1")
+    evaluate.add_argument("--max-tokens", type=int, default=192, help="of each answer (default 192)")
+    evaluate.add_argument(
+        "--split", choices=("tune", "report"), default="report", help="which prompts (default report)"
+    )
     evaluate.add_argument("--limit", type=int, metavar="N", help="prompts a category")
-    evaluate.add_argument("--device", default="auto")
-    evaluate.add_argument("--dtype", default="auto")
+    evaluate.add_argument("--card", type=Path, metavar="DIR", help="write the figures into this drafter folder's card")
+    evaluate.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    evaluate.add_argument("--dtype", default="auto", help="auto, float32 or bfloat16")
     export = stages.add_parser("export", help="write a run's drafter as a folder")
-    export.add_argument("run_folder", type=Path, metavar="RUN")
-    export.add_argument("output", type=Path, metavar="DIR")
+    export.add_argument("run_folder", type=Path, metavar="RUN", help="folder of `train run`")
+    export.add_argument("output", type=Path, metavar="DIR", help="new folder for the drafter")
     export.add_argument(
         "--format", choices=("bf16", "stock", "int8"), default="bf16", help="stock: without the head; int8: as it ships"
     )
@@ -55,9 +58,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", type=Path, metavar="CONFIG.toml")
-    parser.add_argument("--corpus", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--run", type=Path, required=True, metavar="DIR", dest="run_folder")
+    parser.add_argument("config", type=Path, metavar="CONFIG.toml", help=CONFIG_HELP)
+    parser.add_argument("--corpus", type=Path, required=True, metavar="DIR", help="what `train data` wrote")
+    parser.add_argument(
+        "--run", type=Path, required=True, metavar="DIR", dest="run_folder", help="new folder, or one to go on with"
+    )
     parser.add_argument("--stop-after", type=float, metavar="S", help="stop (and save) after so many seconds")
 
 
@@ -133,9 +138,10 @@ def _run(args: argparse.Namespace) -> tuple[Any, str]:
     import msgspec
 
     from treegraft.training.build import drafter_config
+    from treegraft.training.card import write_card
     from treegraft.training.config import read_config
     from treegraft.training.corpus.conversation import read_turns
-    from treegraft.training.export import write_config
+    from treegraft.training.export import DRAFTER, write_config
     from treegraft.training.loop import METRICS, Trainer
     from treegraft.training.report import REPORT, write_report
 
@@ -152,6 +158,7 @@ def _run(args: argparse.Namespace) -> tuple[Any, str]:
     write_config(drafter, args.run_folder)
     try:
         is_done = trainer.train(args.stop_after)
+        write_card(trainer.card(), args.run_folder / DRAFTER)
         taus = trainer.validate()
     finally:
         if (args.run_folder / METRICS).is_file():
@@ -192,21 +199,27 @@ def _corpus(folder: Path, config: "TrainConfig", end_token: int) -> "Corpus":
 
 
 def _evaluate(args: argparse.Namespace) -> tuple[Any, str]:
-    from treegraft.bench.workloads import load_prompts
+    import msgspec
+
+    from treegraft.bench.workloads import load_prompts, prompt_set_hash
+    from treegraft.engine.config import EngineConfig
+    from treegraft.training.card import read_card, write_card
     from treegraft.training.evaluate import EvalPrompt, evaluate
 
-    prompts = [EvalPrompt(p.id, p.category, p.text) for p in load_prompts(args.split, limit=args.limit)]
+    card = read_card(args.card) if args.card is not None else None
+    asked = load_prompts(args.split, limit=args.limit)
+    prompts = [EvalPrompt(p.id, p.category, p.text) for p in asked]
     result = evaluate(
-        args.model,
-        args.drafter,
+        EngineConfig(args.model, args.drafter, device=args.device, dtype=args.dtype),
         prompts,
         _numbers(args.budgets, int, "--budgets"),
         _numbers(args.temperatures, float, "--temperatures"),
         args.max_tokens,
-        args.device,
-        args.dtype,
         note,
     )
+    if card is not None:
+        measured = msgspec.structs.replace(card, measured=result.measured, prompts_hash=prompt_set_hash(asked))
+        write_card(measured, args.card)
     lines = [f"{'T':>4} {'method':>8} {'category':>11} {'tau':>6} {'with loops':>10} {'prompts':>7} {'loops':>5}"]
     lines += [
         f"{m.temperature:4g} {m.method:>8} {m.category:>11} {m.tau:6.3f} {m.tau_with_loops:10.3f} "

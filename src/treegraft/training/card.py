@@ -1,12 +1,15 @@
 """The drafter card: where a drafter comes from, how it was trained, what it was measured at. Knows no model."""
 
+from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 
+from treegraft import records
+from treegraft.errors import RecordError, TrainingError
 from treegraft.records import Record
 
-CARD = "card.json"
+CARD, README = "card.json", "README.md"
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -65,7 +68,7 @@ def card_text(card: DrafterCard) -> str:
     ]
     lines = [f"# Drafter for {card.target}", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in rows]
-    lines += ["", *card.origin]
+    lines += ["", *card.origin] if card.origin else []
     if card.measured:
         lines += [
             "",
@@ -82,3 +85,22 @@ def card_text(card: DrafterCard) -> str:
                     f"| {m.num_loops} |"
                 )
     return "\n".join(lines) + "\n"
+
+
+def write_card(card: DrafterCard, folder: Path) -> None:
+    """card.json, and README.md with the same facts. Raises TrainingError when they cannot be written."""
+    try:
+        (folder / CARD).write_text(records.to_json(card), encoding="utf-8")
+        (folder / README).write_text(card_text(card), encoding="utf-8")
+    except OSError as error:
+        raise TrainingError(f"the card cannot be written to {folder}: {error.strerror}") from error
+
+
+def read_card(folder: Path) -> DrafterCard:
+    """Raises TrainingError for a folder without a card and for one that does not read."""
+    try:
+        return records.from_json(DrafterCard, (folder / CARD).read_bytes())
+    except OSError as error:
+        raise TrainingError(f"{folder / CARD} cannot be read: {error.strerror}") from error
+    except RecordError as error:
+        raise TrainingError(f"{folder / CARD}: {error}") from error

@@ -5,7 +5,7 @@ siblings, and how well the tree's own probabilities are calibrated, on its spine
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
@@ -99,39 +99,29 @@ def _bins(pairs: list[tuple[float, bool]], num_bins: int = 10) -> tuple[tuple[fl
 
 
 def evaluate(
-    model: str,
-    drafter: str,
+    config: EngineConfig,
     prompts: Sequence[EvalPrompt],
     budgets: Sequence[int],
     temperatures: Sequence[float],
     max_tokens: int,
-    device: str = "auto",
-    dtype: str = "auto",
     report: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
     """Decode every prompt with the chain and each tree at each temperature (seed: the prompt's number).
 
-    Raises UsageError for a model without a chat template; what the engine raises otherwise.
+    config: everything but method and budget. Prompts are decoded together, config.max_running at a time: tau does not
+    depend on that. Raises UsageError for a model without a chat template; what the engine raises otherwise.
     """
     measured: list[Measured] = []
     nodes: list[NodeStatistics] = []
     for method in ("chain", *(f"tree{budget}" for budget in budgets)):
         is_chain = method == "chain"
-        engine = Engine(
-            EngineConfig(
-                model=model,
-                drafter=drafter,
-                method="dflash" if is_chain else "ddtree",
-                budget=None if is_chain else int(method[4:]),
-                device=device,
-                dtype=dtype,
-            )
-        )
+        budget = None if is_chain else int(method[4:])
+        engine = Engine(replace(config, method="dflash" if is_chain else "ddtree", budget=budget))
         try:
             for temperature in temperatures:
                 counts = _Nodes()
                 engine.trace = counts.add
-                runs = [_decode(engine, p, n, temperature, max_tokens) for n, p in enumerate(prompts)]
+                runs = _decode(engine, prompts, temperature, max_tokens)
                 measured += _summaries(method, temperature, prompts, runs)
                 nodes.append(counts.summary(method, temperature))
                 report(f"T {temperature:g} {method}: tau {measured[-1].tau:.3f}")
@@ -141,23 +131,24 @@ def evaluate(
 
 
 def _decode(
-    engine: Engine, prompt: EvalPrompt, seed: int, temperature: float, max_tokens: int
-) -> tuple[list[int], list[int]]:
-    """(token ids, accept lengths) of one prompt, alone."""
+    engine: Engine, prompts: Sequence[EvalPrompt], temperature: float, max_tokens: int
+) -> list[tuple[list[int], list[int]]]:
+    """(token ids, accept lengths) of each prompt."""
     tokenizer = engine.tokenizer
     if tokenizer is None or not tokenizer.has_chat_template:
         raise UsageError("the model has no tokenizer with a chat template; prompts cannot be asked")
-    text = tokenizer.apply_chat_template([{"role": "user", "content": prompt.text}])
-    ids = tuple(tokenizer.encode(text, add_special_tokens=False))
-    params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
-    engine.add(Request(id=prompt.id, prompt_token_ids=ids, params=params))
-    tokens: list[int] = []
-    lengths: list[int] = []
+    runs: dict[str, tuple[list[int], list[int]]] = {prompt.id: ([], []) for prompt in prompts}
+    for seed, prompt in enumerate(prompts):
+        text = tokenizer.apply_chat_template([{"role": "user", "content": prompt.text}])
+        ids = tuple(tokenizer.encode(text, add_special_tokens=False))
+        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
+        engine.add(Request(id=prompt.id, prompt_token_ids=ids, params=params))
     while engine.has_work():
         for output in engine.step():
+            tokens, lengths = runs[output.request_id]
             tokens += output.token_ids
             lengths += [output.accept_length] if output.accept_length else []
-    return tokens, lengths
+    return list(runs.values())
 
 
 def _summaries(

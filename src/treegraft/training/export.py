@@ -9,17 +9,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from safetensors.torch import save_file
 
-from treegraft import records
 from treegraft.errors import TrainingError, UsageError
 from treegraft.models.config import DrafterConfig, RopeScaling
 from treegraft.models.config_json import HEAD_KEY, read_drafter_config
 from treegraft.models.int8_at_rest import quantise_folder
 from treegraft.training import checkpoint
 from treegraft.training.build import served_tensors
-from treegraft.training.card import CARD, DrafterCard, card_text
+from treegraft.training.card import read_card, write_card
 from treegraft.training.network import DrafterNetwork
 
 DRAFTER = "drafter"  # folder in a run with the config.json of what it trains
@@ -112,19 +112,21 @@ def trained_network(run_folder: Path) -> DrafterNetwork:
     return network
 
 
-def export(run_folder: Path, output: Path, form: str, card: DrafterCard | None = None) -> int:
-    """Write the run's drafter to `output`; its weights' size in bytes.
+def export(run_folder: Path, output: Path, form: str) -> int:
+    """Write the run's drafter and its card to `output`; the weights' size in bytes.
 
     form: "bf16" (with the head), "stock" (bf16 without our keys, for other DFLASH servers) or "int8" (as it ships).
     Raises UsageError for another form or an output that exists, TrainingError for a run without a checkpoint.
     """
     if form not in FORMATS:
         raise UsageError(f"format is {form!r}; expected one of {', '.join(FORMATS)}")
-    if output.exists() and any(output.iterdir()):
-        raise UsageError(f"{output} is not empty; choose a new folder")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UsageError(f"{output} exists and is not empty; choose a new folder")
     network = trained_network(run_folder)
+    card = msgspec.structs.replace(read_card(run_folder / DRAFTER), weights="int8" if form == "int8" else "bf16")
     if form == "stock":
         network.drop_head()
+        card = msgspec.structs.replace(card, head="none")
     try:
         if form == "int8":
             with tempfile.TemporaryDirectory() as temporary:
@@ -132,10 +134,8 @@ def export(run_folder: Path, output: Path, form: str, card: DrafterCard | None =
                 quantise_folder(Path(temporary), output)
         else:
             write_drafter(network, output)
-        if card is not None:
-            (output / CARD).write_text(records.to_json(card), encoding="utf-8")
-            (output / "README.md").write_text(card_text(card), encoding="utf-8")
     except OSError as error:
         shutil.rmtree(output, ignore_errors=True)
         raise TrainingError(f"{output} cannot be written: {error}") from error
+    write_card(card, output)
     return (output / "model.safetensors").stat().st_size

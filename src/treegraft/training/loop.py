@@ -22,6 +22,7 @@ from treegraft.models.target import TargetModel
 from treegraft.training import checkpoint, validate
 from treegraft.training.block_attention import dense_mask, fits_tiles, tile_mask
 from treegraft.training.build import build_network, build_optimiser
+from treegraft.training.card import DrafterCard
 from treegraft.training.checkpoint import RunState
 from treegraft.training.config import TrainConfig
 from treegraft.training.corpus.shards import CorpusManifest, Rows
@@ -106,6 +107,28 @@ class Trainer:
     def save(self) -> None:
         state = RunState(run_hash=self._hash, step=self.optimiser.num_steps, batch=self.batch, seconds=self.seconds)
         checkpoint.save(self._folder, self.optimiser.tensors(), state)
+
+    def card(self) -> DrafterCard:
+        """What the run so far is, nothing measured."""
+        config, drafter, manifest = self._config, self.network.config, self._corpus.manifest
+        device = self._target.device
+        head = drafter.head
+        return DrafterCard(
+            target=config.target,
+            block_size=drafter.block_size,
+            num_layers=drafter.num_layers,
+            taps=drafter.target_layer_ids,
+            head="none" if head is None else ", ".join([head.kind, *(f"{name} {size}" for name, size in head.sizes)]),
+            num_parameters=sum(p.numel() for p in self.network.parameters()),
+            corpus_written_tokens=sum(shard.num_written for shard in manifest.shards),
+            corpus_reply_tokens=sum(shard.num_reply_tokens for shard in manifest.shards),
+            corpus_hashes=tuple(shard.sha256 for shard in manifest.shards),
+            training_steps=self.optimiser.num_steps,
+            training_seconds=round(self.seconds, 1),
+            training_device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+            initial=config.drafter.initial,
+            optimiser=config.run.optimiser,
+        )
 
     def progress(self) -> float:
         """Share of the schedule that is done, 0 to 1."""

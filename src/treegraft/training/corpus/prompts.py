@@ -91,7 +91,7 @@ def _array(text: str, path: Path) -> Iterator[Any]:
 
 
 def _lines(text: str, path: Path) -> Iterator[Any]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # splitlines also splits at characters inside strings
         if not line.strip():
             continue
         try:
