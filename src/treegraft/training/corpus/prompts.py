@@ -31,13 +31,8 @@ def read_prompts(path: Path) -> Iterator[str]:
     Raises TrainingError when the file does not read, has another format, or holds no user turn at all. A JSON array
     that is cut short gives what stands before the cut, and a warning.
     """
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise TrainingError(f"prompts file {path} cannot be read: {error.strerror}") from error
-    is_array = text.lstrip().startswith("[")
     num_prompts = num_documents = 0
-    for document in _array(text, path) if is_array else _lines(text, path):
+    for document in read_documents(path):
         num_documents += 1
         for prompt in user_turns(document):
             num_prompts += 1
@@ -47,6 +42,15 @@ def read_prompts(path: Path) -> Iterator[str]:
             f"{path} has {num_documents} documents but no user turn; expected keys messages (role, content), "
             "conversations (from, value), prompt or instruction"
         )
+
+
+def read_documents(path: Path) -> Iterator[Any]:
+    """Every document of a JSON array or of JSON Lines. Raises TrainingError when the file does not read."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise TrainingError(f"prompts file {path} cannot be read: {error.strerror}") from error
+    yield from _array(text, path) if text.lstrip().startswith("[") else _lines(text, path)
 
 
 def sharegpt_file() -> Path | None:
