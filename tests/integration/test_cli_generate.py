@@ -15,6 +15,7 @@ from tiny_models import TinyShape, write_drafter, write_target
 from tiny_tokenizer import write_tokenizer
 
 from treegraft.cli.main import main
+from treegraft.engine.config import DEFAULT_BUDGET
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_logging")]
 CHAT = "{% for m in messages %}{{ m.content }}{% endfor %}z"
@@ -66,7 +67,7 @@ def test_json_and_text_say_the_same(treegraft: Treegraft, model: Path, drafter: 
     found = document(treegraft(*words, "--json"))
     plain = treegraft(*words)
     assert plain.stdout == found["text"] + "\n"
-    assert plain.stderr.startswith(f"[ddtree 16: 12 tokens in {found['rounds']} rounds, tau {found['tau']:.2f}, ")
+    assert plain.stderr.startswith(f"[ddtree {DEFAULT_BUDGET['cpu']}: 12 tokens in {found['rounds']} rounds, tau {found['tau']:.2f}, ")
     assert len(found["token_ids"]) == 12
     assert sum(found["accept_lengths"]) == 11
     assert found["finish_reason"] == "length"
