@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 from transplant import ADDED, PATCHED, Story, pydantic_toy
+from worlds.wheels import Wheel
 
-from treegraft.environments.index.origin import check_origins
+from treegraft.environments.index.origin import check_origins, module_name
 from treegraft.environments.index.patch import read_patch_folder
 from treegraft.environments.index.resolve import resolve
 from treegraft.environments.index.uv import platform_of
@@ -26,6 +27,26 @@ def test_origin_names_what_the_index_version_lacks(story: Story) -> None:
     assert "the index version lacks sglang.srt.speculative.dflash_worker" in sglang.finding().evidence
     assert by_name["pydantic-toy"].relation == "identical"
     assert by_name["torch"].relation == "not-on-index"
+
+
+def test_added_modules_are_looked_for_in_other_releases(story: Story) -> None:
+    """Of a release that has one of them, that release is named; of the others, which ones were searched."""
+    with_it, without = sorted(ADDED)[:2]
+    releases = {"0.5.16": {}, "0.5.18": {with_it: "early = True\n"}, "0.4.0": {}, "0.3.0": {without: ""}}
+    wheels = [
+        Wheel("sglang", version, {"sglang/__init__.py": "", **files}).build(story.index)
+        for version, files in releases.items()
+    ]
+    try:
+        (sglang,) = check_origins(story.source, ("sglang",)).dists
+    finally:
+        for wheel in wheels:
+            wheel.unlink()
+    assert sglang.releases == ("0.5.18", "0.5.16", "0.4.0"), "the newest three, not 0.3.0"
+    assert sglang.first_with == ((module_name(with_it), "0.5.18"),)
+    evidence = sglang.finding().evidence
+    assert f"the index version lacks {module_name(with_it)} (release 0.5.18 has it)" in evidence
+    assert f"the index version lacks {module_name(without)} (nor is it in 0.5.18, 0.5.16, 0.4.0)" in evidence
 
 
 def test_wheels_are_fetched_once(story: Story) -> None:
@@ -102,6 +123,9 @@ def test_resolution_prefers_the_base_then_the_source_then_the_index(story: Story
     assert versions["pydantic-toy"] == "2.1"
     on_index = {p.name for p in found.pins if p.on_index}
     assert on_index == {"pydantic-toy", "sgl-kernel", "sglang"}
+    wheel = story.index / "sglang-0.5.17-py3-none-any.whl"
+    assert {p.name: p.bytes for p in found.pins}["sglang"] == wheel.stat().st_size
+    assert all(p.bytes > 0 for p in found.pins if p.on_index)
     required = {p.name: p.required_by for p in found.pins}
     assert "sglang" in required["sgl-kernel"]
 

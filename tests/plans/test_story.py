@@ -143,6 +143,12 @@ def test_disk_that_is_too_small_blocks(story: Story) -> None:
     assert any(f.path == environment.prefix for f in host.filesystems)
     target = msgspec.structs.replace(story.shell, host=msgspec.structs.replace(host, filesystems=tight))
     assert "host.disk" in {f.rule for f in blocks(plan_of(story, target=target))}
+    # The same of a target that is not there yet: its place is the host's first file system row.
+    assert host.filesystems[0].path == environment.prefix
+    empty = msgspec.structs.replace(target, environment=None)
+    assert "host.disk" in {f.rule for f in blocks(plan_of(story, target=empty))}
+    roomy = msgspec.structs.replace(story.shell, environment=None)
+    assert "host.disk" not in {f.rule for f in plan_of(story, target=roomy).findings}
 
 
 def test_text(plan: Plan) -> None:

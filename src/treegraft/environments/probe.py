@@ -65,6 +65,7 @@ def probe(
     request = {
         "operation": "probe",
         "path": path or None,
+        "place": where.path or None,
         "sonames": sorted({*sonames, *remembered.needs}),
         "known": {name: (file.key, file.sha256) for name, file in remembered.files.items()},
         "known_loads": remembered.loads_key,

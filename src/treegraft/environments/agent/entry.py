@@ -106,10 +106,11 @@ def main(request: Dict[str, Any]) -> None:
 
 
 def probe(request: Dict[str, Any], progress: Progress) -> Dict[str, Any]:
-    """{host, environment or None, problems, remember}; `path` None asks for the host alone."""
+    """{host, environment or None, problems, remember}; `path` None asks for the host alone. place: a folder whose file
+    system matters, there or not yet."""
     report = Problems()
-    path = request["path"]
-    where = [os.path.abspath(os.path.expanduser(path))] if path else []
+    path, place = request["path"], request["place"]
+    where = [os.path.abspath(os.path.expanduser(place))] if place else []
     waiting = ThreadPoolExecutor(1).submit(read_host, where, report)
     environment: Optional[Dict[str, Any]] = None
     remember: Dict[str, Any] = {"files": {}, "needs": [], "loads_key": ""}

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from treegraft.environments.findings import Finding
+from treegraft.environments.index.releases import newest_releases
 from treegraft.environments.index.stubs import is_plain
 from treegraft.environments.index.uv import platform_of
 from treegraft.environments.index.wheel import fetch_wheel
@@ -18,7 +19,8 @@ Relation = Literal["identical", "patched", "not-on-index"]
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """modified: files with other contents than the wheel's. added: files the wheel lacks; `added_modules` their
-    module names. missing: files of the wheel that are not there. Paths are as in site-packages."""
+    module names. releases: other releases that were searched for these; first_with: (module, the oldest of them that
+    has it). missing: files of the wheel that are not there. Paths are as in site-packages."""
 
     name: str
     version: str
@@ -26,6 +28,8 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     modified: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     added_modules: tuple[str, ...] = ()
+    releases: tuple[str, ...] = ()
+    first_with: tuple[tuple[str, str], ...] = ()
     missing: tuple[str, ...] = ()
     detail: str = ""
 
@@ -37,7 +41,7 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         elif self.relation == "not-on-index":
             evidence, remedy = self.detail, "move the dist as it is (action source)"
         else:
-            facts = [f"the index version lacks {m}" for m in self.added_modules]
+            facts = [f"the index version lacks {m}{self._elsewhere(m)}" for m in self.added_modules]
             facts += [f"{p} differs" for p in self.modified] + [f"{p} is gone" for p in self.missing]
             facts += [f"{p} is added" for p in self.added if not p.endswith(".py")]
             evidence = f"{what} is patched: {'; '.join(facts)}"
@@ -50,6 +54,12 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             evidence=evidence,
             remedy=remedy,
         )
+
+    def _elsewhere(self, module: str) -> str:
+        if not self.releases:
+            return ""
+        release = dict(self.first_with).get(module)
+        return f" (release {release} has it)" if release else f" (nor is it in {', '.join(self.releases)})"
 
 
 class OriginReport(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -79,16 +89,28 @@ def _check(inventory: Inventory, dist: Dist) -> Origin:
     system = inventory.host.system
     if not is_plain(dist):
         return Origin(name=dist.name, version=dist.version, relation="not-on-index", detail="no valid name and version")
+    python, platform = environment.python.version, platform_of(system.machine, system.libc_version)
     try:
-        fetched = fetch_wheel(
-            dist.name,
-            dist.version,
-            python=environment.python.version,
-            platform=platform_of(system.machine, system.libc_version),
-        )
+        fetched = fetch_wheel(dist.name, dist.version, python=python, platform=platform)
     except DownloadError as error:
         return Origin(name=dist.name, version=dist.version, relation="not-on-index", detail=str(error))
-    return compare_files(dist, installed_files(inventory, dist), fetched.wheel.files)
+    origin = compare_files(dist, installed_files(inventory, dist), fetched.wheel.files)
+    return _searched(origin, python, platform) if origin.added_modules else origin
+
+
+def _searched(origin: Origin, python: str, platform: str) -> Origin:
+    """The same with what other releases say of the added modules. A release without a wheel for the platform says
+    nothing."""
+    releases, first = [], {}
+    for release in newest_releases(origin.name, origin.version, python=python, platform=platform):
+        try:
+            files = fetch_wheel(origin.name, release, python=python, platform=platform).wheel.files
+        except DownloadError:
+            continue
+        releases.append(release)
+        modules = {module_name(path) for path in files if path.endswith(".py")}
+        first |= {module: release for module in origin.added_modules if module in modules}
+    return msgspec.structs.replace(origin, releases=tuple(releases), first_with=tuple(sorted(first.items())))
 
 
 def installed_files(inventory: Inventory, dist: Dist) -> dict[str, str]:

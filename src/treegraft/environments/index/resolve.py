@@ -8,6 +8,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from treegraft.environments.index.sizes import wheel_sizes
 from treegraft.environments.index.stubs import is_plain, stub_name, version_of, write_stubs
 from treegraft.environments.index.uv import UvResult, platform_of, run_uv, user_find_links
 from treegraft.environments.inventory import Dist, Inventory
@@ -50,10 +51,12 @@ def resolve(
         pins = _parse((folder / "pins.txt").read_text())
         wanted = {n: f"{n}=={v}" for n, (v, _) in pins.items() if n not in ours or ours[n].version != v}
         present = set() if note else wanted.keys() - _absent(folder, list(wanted.values()), options[:4])
+        sizes = wheel_sizes(folder, [wanted[n] for n in sorted(present)], options[:4])
     return Resolution(
         satisfiable=True,
         pins=tuple(
-            Pin(name=n, version=v, on_index=n in present, required_by=by) for n, (v, by) in sorted(pins.items())
+            Pin(name=n, version=v, on_index=n in present, bytes=sizes.get(n, 0), required_by=by)
+            for n, (v, by) in sorted(pins.items())
         ),
         explanation=note,
     )

@@ -29,7 +29,7 @@ def check_limits(
     if isinstance(ends.source, PatchFolder):
         yield from _patch(ends, ends.source)
     yield from _disk(ends, disk_needed_bytes)
-    yield from _unknown(closure)
+    yield from _unknown(closure, resolution)
 
 
 def _resolution(request: PlanRequest, ends: Ends, closure: Closure, resolution: Resolution) -> Iterator[Finding]:
@@ -204,10 +204,14 @@ def _patch(ends: Ends, folder: PatchFolder) -> Iterator[Finding]:
 
 
 def _disk(ends: Ends, needed_bytes: int) -> Iterator[Finding]:
-    environment = ends.target.environment
-    prefix = environment.prefix if environment is not None else ends.target.destination.rpartition(":")[2]
-    filesystems = ends.target.host.filesystems
-    filesystem = next((f for f in filesystems if f.path == prefix), None)
+    """Of a target that is not there yet, the nearest folder that is counts: its row comes first."""
+    environment, filesystems = ends.target.environment, ends.target.host.filesystems
+    if environment is not None:
+        prefix = environment.prefix
+        filesystem = next((f for f in filesystems if f.path == prefix), None)
+    else:
+        prefix = ends.target.destination.rpartition(":")[2]
+        filesystem = filesystems[0] if prefix and filesystems else None
     if filesystem is not None and filesystem.free_bytes < needed_bytes + ABSOLUTE_MINIMUM_BYTES:
         yield Finding(
             rule="host.disk",
@@ -219,16 +223,18 @@ def _disk(ends: Ends, needed_bytes: int) -> Iterator[Finding]:
         )
 
 
-def _unknown(closure: Closure) -> Iterator[Finding]:
-    """Index wheels that neither end has were never looked into."""
+def _unknown(closure: Closure, resolution: Resolution) -> Iterator[Finding]:
+    """Index wheels that neither end has were never looked into; what is said of their bytes is of packed ones."""
+    sizes = {pin.name: pin.bytes for pin in resolution.pins}
     unseen = [c for c in closure.choices.values() if c.action in ("index", "patch") and c.facts == ""]
     if unseen:
+        names = [f"{c.name} {c.version}{'' if sizes.get(c.name) else ' (size unknown)'}" for c in unseen]
         yield Finding(
             rule="resolve.unseen",
             level="warn",
-            evidence=f"{len(unseen)} wheels come from the index unseen: "
-            + ", ".join(f"{c.name} {c.version}" for c in unseen[:8]),
-            remedy="run treegraft env check on the result once they are in place",
+            evidence=f"{len(unseen)} wheels come from the index unseen: {', '.join(names[:8])}"
+            + (f" and {len(names) - 8} more" if len(names) > 8 else ""),
+            remedy="leave room for them unpacked; run treegraft env check on the result once they are in place",
         )
 
 

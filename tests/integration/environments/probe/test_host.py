@@ -133,3 +133,11 @@ def test_disk_facts(venv: Venv) -> None:
     assert filesystem.total_bytes == status.f_frsize * status.f_blocks
     assert filesystem.is_noexec is False
     assert filesystem.mount_point
+
+
+def test_disk_facts_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    place = tmp_path / "deep" / "venv"
+    filesystem = probe(str(place), host_only=True).host.filesystems[0]
+    assert filesystem.path == str(place)
+    assert filesystem.mount_point == probe(str(tmp_path), host_only=True).host.filesystems[0].mount_point
+    assert not place.parent.exists()
