@@ -14,10 +14,10 @@ from treegraft.errors import RecordError
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of all documents. Subclasses set KIND and VERSION and are keyword-only frozen structs:
 
-        class DrafterCard(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
-            KIND: ClassVar[str] = "drafter-card"
-            VERSION: ClassVar[int] = 1
-            target: str
+    class DrafterCard(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        KIND: ClassVar[str] = "drafter-card"
+        VERSION: ClassVar[int] = 1
+        target: str
     """
 
     KIND: ClassVar[str]
@@ -59,7 +59,7 @@ def from_json(record_type: type[RecordT], data: bytes | str) -> RecordT:
     if kind != record_type.KIND:
         raise RecordError(f"expected a document of kind {record_type.KIND!r}, got {kind!r}")
     if version != record_type.VERSION:
-        raise RecordError(f"{kind} document has version {version!r}; this treegraft reads version {record_type.VERSION}")
+        raise RecordError(f"{kind} document has version {version!r}; this version reads {record_type.VERSION}")
     try:
         return msgspec.convert(document, record_type)
     except msgspec.ValidationError as error:
