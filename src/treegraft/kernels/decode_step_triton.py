@@ -233,7 +233,7 @@ def _sample(logits_ptr, temperature_ptr, min_p_ptr, key_ptr, out_ptr, size, stri
             place = tl.argmax(scores, axis=0) + start
             best_id = tl.where(top > best, place, best_id)
             best = tl.maximum(top, best)
-    tl.store(out_ptr + row, best_id.to(tl.int64))
+    tl.store(out_ptr + row, tl.cast(best_id, tl.int64))
 
 
 def sample(logits: Tensor, temperature: Tensor, min_p: Tensor, key: Tensor) -> Tensor:

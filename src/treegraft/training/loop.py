@@ -77,7 +77,10 @@ class Trainer:
             for layer in self.network.layers:
                 layer.compile(dynamic=False)
         if len(corpus.train) < run.rows:
-            raise TrainingError(f"the corpus has {len(corpus.train)} training rows; run.rows asks for {run.rows}")
+            raise TrainingError(
+                f"the corpus has {len(corpus.train)} training rows with replies; run.rows asks for {run.rows}; make a "
+                "larger corpus with treegraft train data"
+            )
         self._tokens = corpus.train.tokens.to(device)
         self._kinds = corpus.train.kinds.to(device)
         self._num_learnt = num_learnt_rows(run.rows * run.anchors, drafter.block_size, run.decay)

@@ -104,7 +104,7 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def _random(rows: int, columns: int) -> Tensor:
-    return torch.randn(rows, columns) * float(columns) ** -0.5
+    return torch.randn(rows, columns) * (1.0 / columns**0.5)
 
 
 def copy_target(network: DrafterNetwork, target: TargetModel) -> None:

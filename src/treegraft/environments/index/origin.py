@@ -101,7 +101,8 @@ def _check(inventory: Inventory, dist: Dist) -> Origin:
 def _searched(origin: Origin, python: str, platform: str) -> Origin:
     """The same with what other releases say of the added modules. A release without a wheel for the platform says
     nothing."""
-    releases, first = [], {}
+    releases: list[str] = []
+    first: dict[str, str] = {}
     for release in newest_releases(origin.name, origin.version, python=python, platform=platform):
         try:
             files = fetch_wheel(origin.name, release, python=python, platform=platform).wheel.files

@@ -25,9 +25,11 @@ from treegraft.training.corpus.generate import ASSISTANT, USER, Generator, Openi
 from treegraft.training.corpus.loops import loop_mask
 from treegraft.training.corpus.prompts import PromptFilter, prompt_hash
 from treegraft.training.corpus.shards import (
+    SPLITS,
     CorpusManifest,
     Rows,
     read_manifest,
+    read_rows,
     split_of,
     write_manifest,
     write_shard,
@@ -74,7 +76,7 @@ def make_corpus(
     if manifest.recipe_hash != recipe_hash(config, sources, turns):
         raise TrainingError(f"{folder} was made by another recipe (target, data section or prompts); use a new folder")
     generator = Generator(target, turns, data.rows_per_shard, data.row_tokens, data.user_min_p)
-    seen: set[int] = set()
+    seen = seen_prompts(folder, manifest)
     started, before = time.monotonic(), manifest.seconds
     for number in range(len(manifest.shards), data.max_shards):
         if 0 < data.seconds <= manifest.seconds:
@@ -90,6 +92,15 @@ def make_corpus(
         write_manifest(folder, manifest)
         report(manifest)
     return manifest
+
+
+def seen_prompts(folder: Path, manifest: CorpusManifest) -> set[int]:
+    """Hashes of the prompts that the shards so far answer at temperature 0."""
+    if 0.0 not in manifest.temperatures or not manifest.shards:
+        return set()
+    greedy = 1 + manifest.temperatures.index(0.0)
+    parts = [read_rows(folder, manifest, split) for split in SPLITS]
+    return {value for rows in parts for value in rows.prompt_hash[(rows.kinds == greedy).any(1)].tolist()}
 
 
 def read_sources(config: TrainConfig, tokenizer: Tokenizer, held_out: Iterable[str]) -> Sources:
@@ -145,7 +156,7 @@ def make_openings(config: TrainConfig, sources: Sources, turns: Turns, number: i
 def select_rows(written: Written, kinds: list[int], config: TrainConfig, turns: Turns, seen: set[int]) -> Rows:
     """Rows worth training on: enough reply tokens outside of loops, no prompt answered twice at temperature 0.
 
-    kinds: of each row (see shards); `seen` remembers prompts from shard to shard (not across interruptions).
+    kinds: of each row (see shards); `seen`: prompts that were answered so, added to.
     """
     data = config.data
     row_kinds = torch.tensor(kinds, dtype=torch.uint8, device=written.tokens.device)
@@ -155,8 +166,8 @@ def select_rows(written: Written, kinds: list[int], config: TrainConfig, turns: 
     hashes = [prompt_hash(first_prompt(row, turns)) for row in tokens.tolist()]
     is_kept = (token_kinds > 0).sum(1) >= data.min_reply_tokens
     for row, (value, kind) in enumerate(zip(hashes, kinds, strict=True)):
-        if data.temperatures[kind - 1] == 0:
-            is_kept[row] &= value not in seen
+        if is_kept[row] and data.temperatures[kind - 1] == 0:
+            is_kept[row] = value not in seen
             seen.add(value)
     split = torch.tensor([split_of(value) for value in hashes], dtype=torch.uint8)
     return Rows(tokens, token_kinds, torch.tensor(hashes, dtype=torch.int64), split).pick(is_kept)

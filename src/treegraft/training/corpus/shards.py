@@ -128,8 +128,8 @@ def _sha256(path: Path) -> str:
 
 
 def read_rows(folder: Path, manifest: CorpusManifest, split: str, check_hashes: bool = True) -> Rows:
-    """All rows of one split. Raises TrainingError for shards that are missing or changed, for an empty corpus, and for
-    prompts that lie in two splits."""
+    """All rows of one split of a corpus with shards. Raises TrainingError for shards that are missing or changed, and
+    for prompts that lie in two splits."""
     parts: list[Rows] = []
     split_hashes: list[set[int]] = [set() for _ in SPLITS]
     for entry in manifest.shards:
@@ -144,10 +144,6 @@ def read_rows(folder: Path, manifest: CorpusManifest, split: str, check_hashes: 
         parts.append(rows.pick(torch.nonzero(rows.split == SPLITS.index(split))[:, 0]))
     if any(split_hashes[i] & split_hashes[j] for i in range(3) for j in range(i)):
         raise TrainingError(f"{folder} has prompts in two splits; delete the corpus folder and make it again")
-    if split == "train" and not any((part.kinds > 0).any() for part in parts):
-        raise TrainingError(
-            f"{folder} has no {split} row with assistant tokens; make a larger corpus with treegraft train data"
-        )
     return Rows(
         torch.cat([p.tokens for p in parts]),
         torch.cat([p.kinds for p in parts]),
