@@ -67,7 +67,8 @@ def test_json_and_text_say_the_same(treegraft: Treegraft, model: Path, drafter: 
     found = document(treegraft(*words, "--json"))
     plain = treegraft(*words)
     assert plain.stdout == found["text"] + "\n"
-    assert plain.stderr.startswith(f"[ddtree {DEFAULT_BUDGET['cpu']}: 12 tokens in {found['rounds']} rounds, tau {found['tau']:.2f}, ")
+    method = f"ddtree {DEFAULT_BUDGET['cpu']}"
+    assert plain.stderr.startswith(f"[{method}: 12 tokens in {found['rounds']} rounds, tau {found['tau']:.2f}, ")
     assert len(found["token_ids"]) == 12
     assert sum(found["accept_lengths"]) == 11
     assert found["finish_reason"] == "length"

@@ -108,13 +108,13 @@ def corpus(tmp_path_factory, target, prompts) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, corpus) -> Path:
     run = tmp_path_factory.mktemp("run") / "run"
-    _, folder = corpus
+    config, folder = corpus
     assert main(["train", "run", str(config), "--corpus", str(folder), "--run", str(run)]) == 0
     return run
 
 
 def test_a_corpus_is_what_its_manifest_says(corpus):
-    config, folder = corpus
+    _, folder = corpus
     manifest = read_manifest(folder)
     assert manifest is not None
     assert len(manifest.shards) == 3

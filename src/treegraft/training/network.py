@@ -104,7 +104,8 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def _random(rows: int, columns: int) -> Tensor:
-    return torch.randn(rows, columns) * (1.0 / columns**0.5)
+    weights: Tensor = torch.randn(rows, columns) / columns**0.5
+    return weights
 
 
 def copy_target(network: DrafterNetwork, target: TargetModel) -> None:

@@ -40,7 +40,7 @@ def config():
     )
 
 
-def sequences(num_rows, num_tokens, seed=0, period=None):
+def sequences(num_rows, num_tokens, seed=0):
     """Rows of random letters; everything from position 4 on counts as a greedy reply."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(10, 24, (num_rows, num_tokens), generator=generator)
