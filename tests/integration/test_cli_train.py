@@ -109,7 +109,7 @@ def corpus(tmp_path_factory, target, prompts) -> tuple[Path, Path]:
 def trained(tmp_path_factory, corpus) -> Path:
     run = tmp_path_factory.mktemp("run") / "run"
     config, folder = corpus
-    assert main(["train", "run", str(config), "--corpus", str(folder), "--run", str(run)]) == 0
+    assert main(["train", "run", str(config), "--corpus", str(folder), "--run-dir", str(run)]) == 0
     return run
 
 
@@ -158,7 +158,7 @@ def test_another_recipe_and_damaged_shards_are_refused(corpus, tmp_path, capsys)
         (copy / path.name).write_bytes(path.read_bytes())
     shard = copy / "shard-00001.safetensors"
     shard.write_bytes(shard.read_bytes()[:-1])
-    words = ("train", "run", str(config), "--corpus", str(copy), "--run", str(tmp_path / "run"))
+    words = ("train", "run", str(config), "--corpus", str(copy), "--run-dir", str(tmp_path / "run"))
     assert "shard-00001.safetensors differs from its hash" in refusal(capsys, *words)
     shard.unlink()
     assert "shard-00001.safetensors is missing" in refusal(capsys, *words)
@@ -223,17 +223,22 @@ def test_adapt_starts_from_the_drafter(trained, corpus, tmp_path, capsys):
     drafter = tmp_path / "drafter"
     answer(capsys, "train", "export", str(trained), str(drafter))
     words = ("train", "adapt", str(config), "--corpus", str(folder), "--drafter", str(drafter))
-    found = answer(capsys, *words, "--run", str(tmp_path / "adapted"), "--stop-after", "0")
+    found = answer(capsys, *words, "--run-dir", str(tmp_path / "adapted"), "--stop-after", "0")
     assert not found["is_done"]
     before = load_file(trained / "checkpoint" / "state.safetensors")
     after = load_file(tmp_path / "adapted" / "checkpoint" / "state.safetensors")
     fresh = tmp_path / "fresh"
-    answer(capsys, "train", "run", str(config), "--corpus", str(folder), "--run", str(fresh), "--stop-after", "0")
+    answer(capsys, "train", "run", str(config), "--corpus", str(folder), "--run-dir", str(fresh), "--stop-after", "0")
     random = load_file(fresh / "checkpoint" / "state.safetensors")
     near, far = ((before["master.fc"] - state["master.fc"]).norm() for state in (after, random))
     assert near < far / 2
     assert "cannot be the start" in refusal(
-        capsys, *words[:2], str(_with(config, tmp_path, "block_size = 4", "block_size = 5")), *words[3:], "--run", "x"
+        capsys,
+        *words[:2],
+        str(_with(config, tmp_path, "block_size = 4", "block_size = 5")),
+        *words[3:],
+        "--run-dir",
+        "x",
     )
 
 
@@ -259,7 +264,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(corpus, tmp_path, capsys
     long = tmp_path / "long.toml"
     text = config.read_text().replace("steps = 24", "steps = 4000")
     long.write_text(text.replace("validate_rows = 4", "validate_rows = 4\ncheckpoint_minutes = 0.005"))
-    words = ["train", "run", str(long), "--corpus", str(folder), "--run", str(tmp_path / "run")]
+    words = ["train", "run", str(long), "--corpus", str(folder), "--run-dir", str(tmp_path / "run")]
     state = tmp_path / "run" / "checkpoint" / "state.json"
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -279,11 +284,11 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(corpus, tmp_path, capsys
 
 def test_bad_input_is_one_line(corpus, target, prompts, tmp_path, capsys):
     config, folder = corpus
-    run = ("--corpus", str(folder), "--run", str(tmp_path / "run"))
+    run = ("--corpus", str(folder), "--run-dir", str(tmp_path / "run"))
     unknown = _with(config, tmp_path, "[run]", "[run]\nspeed = 9")
     assert "speed" in refusal(capsys, "train", "run", str(unknown), *run)
     assert "holds no corpus" in refusal(
-        capsys, "train", "run", str(config), "--corpus", str(tmp_path), "--run", str(tmp_path / "run")
+        capsys, "train", "run", str(config), "--corpus", str(tmp_path), "--run-dir", str(tmp_path / "run")
     )
     assert "train first" in refusal(capsys, "train", "export", str(tmp_path), str(tmp_path / "out"))
     silent = tmp_path / "silent.jsonl"
@@ -325,3 +330,32 @@ def test_a_full_disk_loses_nothing(corpus, tmp_path):
     assert "Traceback" not in done.stderr
     assert "cannot be written" in done.stderr
     assert not list(place.glob("*.safetensors*"))
+
+
+def test_two_processes_train_one_drafter(corpus, tmp_path, capsys):
+    """torchrun: rows of their own, one set of files; it learns what one process learns from all the rows."""
+    config, folder = corpus
+    halves = _with(config, tmp_path, "rows = 8", "rows = 4")
+    run = tmp_path / "run"
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "treegraft"]
+    words = ["train", "run", str(halves), "--corpus", str(folder), "--run-dir", str(run), "--json"]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *torchrun, *words], capture_output=True, text=True, env=variables, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert (found["steps"], found["is_done"]) == (24, True)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == sorted(
+        {line["step"] for line in lines if "loss" in line}
+    )
+    alone = tmp_path / "alone"
+    answer(capsys, "train", "run", str(config), "--corpus", str(folder), "--run-dir", str(alone))
+    losses = [
+        [json.loads(line)["loss"] for line in (place / "metrics.jsonl").read_text().splitlines() if "loss" in line]
+        for place in (run, alone)
+    ]
+    assert losses[0][-1] == pytest.approx(losses[1][-1], rel=0.2)
+    # Its checkpoint is of two processes: one alone would deal the rows otherwise.
+    assert "another configuration" in refusal(capsys, *words[:-1])

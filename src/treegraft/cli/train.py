@@ -61,7 +61,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, metavar="CONFIG.toml", help=CONFIG_HELP)
     parser.add_argument("--corpus", type=Path, required=True, metavar="DIR", help="what `train data` wrote")
     parser.add_argument(
-        "--run", type=Path, required=True, metavar="DIR", dest="run_folder", help="new folder, or one to go on with"
+        "--run-dir", type=Path, required=True, metavar="DIR", dest="run_folder", help="new folder, or one to go on with"
     )
     parser.add_argument("--stop-after", type=float, metavar="S", help="stop (and save) after so many seconds")
 
@@ -72,18 +72,27 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise UsageError("training needs torch; install treegraft[train]") from error
     stages = {"data": _data, "run": _run, "adapt": _run, "evaluate": _evaluate, "export": _export}
-    document, text = stages[args.stage](args)
-    print_json(document) if args.json else print_text(text)
+    from treegraft.training.parallel import is_first_process, leave
+
+    try:
+        document, text = stages[args.stage](args)
+        if is_first_process():
+            print_json(document) if args.json else print_text(text)
+    finally:
+        leave()
     return 0
 
 
 def _device(config: "TrainConfig") -> "tuple[torch.device, torch.dtype]":
     import torch
 
+    from treegraft.training.parallel import own_device
+
     name = config.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    name = own_device(name)
     default = "bfloat16" if name.startswith("cuda") else "float32"
     dtype = default if config.dtype == "auto" else config.dtype
     if dtype not in dtypes:
@@ -143,6 +152,7 @@ def _run(args: argparse.Namespace) -> tuple[Any, str]:
     from treegraft.training.corpus.conversation import read_turns
     from treegraft.training.export import DRAFTER, write_config
     from treegraft.training.loop import METRICS, Trainer
+    from treegraft.training.parallel import join
     from treegraft.training.report import REPORT, write_report
 
     config = read_config(args.config)
@@ -154,14 +164,17 @@ def _run(args: argparse.Namespace) -> tuple[Any, str]:
         raise UsageError(f"{config.target} has no tokenizer; training needs one with a chat template")
     corpus = _corpus(args.corpus, config, read_turns(tokenizer).end_token)
     drafter = drafter_config(config, target, tokenizer)
-    trainer = Trainer(config, drafter, target, corpus, args.run_folder)
-    write_config(drafter, args.run_folder)
+    group = join()
+    trainer = Trainer(config, drafter, target, corpus, args.run_folder, group)
+    if group.is_first:
+        write_config(drafter, args.run_folder)
     try:
         is_done = trainer.train(args.stop_after)
-        write_card(trainer.card(), args.run_folder / DRAFTER)
-        taus = trainer.validate()
+        if group.is_first:
+            write_card(trainer.card(), args.run_folder / DRAFTER)
+        taus = trainer.validate() if group.is_first else {}
     finally:
-        if (args.run_folder / METRICS).is_file():
+        if group.is_first and (args.run_folder / METRICS).is_file():
             configuration = args.config.read_text(encoding="utf-8")
             write_report(
                 args.run_folder / METRICS, args.run_folder / REPORT, f"Drafter for {config.target}", configuration

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from treegraft.errors import CheckpointError, UnsupportedModelError
-from treegraft.models.config_json import read_json
+from treegraft.models.json_fields import read_json
 
 PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1}

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from treegraft.errors import CheckpointError
 from treegraft.models.checkpoint import check_dtypes, read_folder
-from treegraft.models.config_json import INT8_KEY, INT8_VALUE, read_json
+from treegraft.models.config_json import INT8_KEY, INT8_VALUE
+from treegraft.models.json_fields import read_json
 from treegraft.models.weights import SCALE_SUFFIX, folder_source
 
 STEPS = 127

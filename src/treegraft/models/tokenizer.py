@@ -10,7 +10,7 @@ import tokenizers
 
 from treegraft.errors import CheckpointError, UsageError
 from treegraft.models.chat_template import ChatTemplate, Message
-from treegraft.models.config_json import read_json
+from treegraft.models.json_fields import read_json
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")

@@ -35,10 +35,12 @@ from treegraft.training.loss import (
     num_learnt_rows,
     random_anchors,
 )
+from treegraft.training.parallel import Group
 
 log = get_logger(__name__)
 
 MEASURE_STEPS = 20
+ALONE = Group()
 METRICS = "metrics.jsonl"
 
 
@@ -52,20 +54,30 @@ class Corpus:
     end_token: int
 
 
-def run_hash(config: TrainConfig, manifest: CorpusManifest) -> str:
+def run_hash(config: TrainConfig, manifest: CorpusManifest, num_processes: int = 1) -> str:
     """sha256 of what a run's checkpoints depend on."""
-    parts = [config.target, config.drafter, config.run, [shard.sha256 for shard in manifest.shards]]
+    parts = [num_processes, config.target, config.drafter, config.run, [shard.sha256 for shard in manifest.shards]]
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
 
 class Trainer:
-    """One run in one folder. `train` may be called again after it was told to stop early."""
+    """One run in one folder. `train` may be called again after it was told to stop early.
+
+    group: processes that share the run, each with run.rows rows a batch of its own and the same weights.
+    """
 
     def __init__(
-        self, config: TrainConfig, drafter: DrafterConfig, target: TargetModel, corpus: Corpus, folder: Path
+        self,
+        config: TrainConfig,
+        drafter: DrafterConfig,
+        target: TargetModel,
+        corpus: Corpus,
+        folder: Path,
+        group: Group = ALONE,
     ) -> None:
         self._config, self._target, self._corpus, self._folder = config, target, corpus, folder
-        self._hash = run_hash(config, corpus.manifest)
+        self._group = group
+        self._hash = run_hash(config, corpus.manifest, group.size)
         device, run = target.device, config.run
         is_compiled = run.compile and device.type == "cuda"
         self._reader = TapReader(target, drafter.target_layer_ids, corpus.manifest.row_tokens, is_compiled)
@@ -76,7 +88,7 @@ class Trainer:
         if is_compiled:
             for layer in self.network.layers:
                 layer.compile(dynamic=False)
-        if len(corpus.train) < run.rows:
+        if len(corpus.train) < run.rows * group.size:
             raise TrainingError(
                 f"the corpus has {len(corpus.train)} training rows with replies; run.rows asks for {run.rows}; make a "
                 "larger corpus with treegraft train data"
@@ -96,7 +108,8 @@ class Trainer:
 
     @property
     def block_tokens_per_step(self) -> int:
-        return self._config.run.rows * self._config.run.anchors * self.network.config.block_size
+        run = self._config.run
+        return self._group.size * run.rows * run.anchors * self.network.config.block_size
 
     def _resume(self) -> None:
         loaded = checkpoint.load(self._folder, self._hash)
@@ -108,6 +121,8 @@ class Trainer:
         log.info("going on from step %d (%.0f s of training)", state.step, state.seconds)
 
     def save(self) -> None:
+        if not self._group.is_first:
+            return
         state = RunState(run_hash=self._hash, step=self.optimiser.num_steps, batch=self.batch, seconds=self.seconds)
         checkpoint.save(self._folder, self.optimiser.tensors(), state)
 
@@ -144,7 +159,7 @@ class Trainer:
         either case. True when the schedule is done. Raises TrainingError for a loss that is not finite: the weights
         from before that step are saved."""
         run = self._config.run
-        started = last_save = time.monotonic()
+        started = last_save = self._group.agree(time.monotonic(), self._target.device)
         clock: float | None = None
         sums: dict[str, Any] = {}
         while self.progress() < 1.0:
@@ -153,7 +168,7 @@ class Trainer:
             if not (is_measured or clock is None or self.progress() >= 1.0):
                 continue
             self._check_finite()  # waits for the device
-            now = time.monotonic()
+            now = self._group.agree(time.monotonic(), self._target.device)
             if clock is not None:
                 self.seconds += now - clock
                 self._measure(sums, now - clock)
@@ -180,13 +195,15 @@ class Trainer:
         )
 
     def _batch_rows(self, batch: int) -> list[int]:
+        """This process' rows of a batch; an epoch is dealt out to all of them."""
         run = self._config.run
-        per_epoch = len(self._corpus.train) // run.rows
+        per_epoch = len(self._corpus.train) // (run.rows * self._group.size)
         epoch, place = divmod(batch, per_epoch)
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(run.seed * 1_000_003 + epoch)
             self._epoch, self._order = epoch, torch.randperm(len(self._corpus.train), generator=generator)
-        rows: list[int] = self._order[place * run.rows : (place + 1) * run.rows].tolist()
+        first = (place * self._group.size + self._group.rank) * run.rows
+        rows: list[int] = self._order[first : first + run.rows].tolist()
         return rows
 
     def _run_batch(self, sums: dict[str, Any]) -> None:
@@ -194,7 +211,8 @@ class Trainer:
         run, device, b = self._config.run, self._target.device, self.network.config.block_size
         rows = torch.tensor(self._batch_rows(self.batch), device=device)
         tokens, kinds = self._tokens[rows].long(), self._kinds[rows]
-        generator = torch.Generator(device).manual_seed((run.seed << 40) + self.batch)
+        key = self.batch * self._group.size + self._group.rank
+        generator = torch.Generator(device).manual_seed((run.seed << 40) + key)
         tapped = self._reader.read(tokens)
         anchors = random_anchors(kinds, run.anchors, generator)
         for _ in range(run.passes):
@@ -208,6 +226,7 @@ class Trainer:
             )
             self.network.zero_grad(set_to_none=True)
             parts.total.backward()  # type: ignore[no-untyped-call]
+            self._group.average(p.grad for p in self.network.parameters() if p.grad is not None)
             norm = self.optimiser.step(self._rate_factor())
             _add(sums, parts, norm)
             anchors = next_anchors(blocks, parts.run, kinds, generator)
@@ -235,6 +254,8 @@ class Trainer:
         self._write(record)
 
     def _write(self, record: dict[str, Any]) -> None:
+        if not self._group.is_first:
+            return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with (self._folder / METRICS).open("a", encoding="utf-8") as stream:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from treegraft.errors import CheckpointError, UnsupportedModelError
 from treegraft.models.config import Architecture, ModelConfig, RopeScaling
-from treegraft.models.config_json import MAX_LAYERS
 from treegraft.models.gguf.file import GGUFFile
+from treegraft.models.json_fields import MAX_LAYERS
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 TENSOR_NAMES = {
