@@ -14,7 +14,7 @@ help:
 	@echo "make test    set up .venv and run the tests (ARGS='-k name' goes to pytest)"
 	@echo "make check   ruff, mypy and the layer contracts"
 	@echo "make bench   measure: methods, transformers, concurrency; writes results/*.json"
-	@echo "make pairs   random pairs of environments against their oracle (PAIRS=500)"
+	@echo "make pairs   random pairs of environments against their oracle (PAIRS=500); writes results/pairs.json"
 
 python:
 	@test -n "$(PYTHON)" || { echo "setup: error: no python3, python3.12 or python3.11 on the PATH; install one, or make PYTHON=/path/to/python3.12" >&2; exit 1; }
@@ -43,4 +43,4 @@ bench: python
 
 pairs: python
 	@$(SETUP) --extras server,train,dev
-	@$(VENV_PYTHON) scripts/pairs.py $(PAIRS)
+	@$(VENV_PYTHON) scripts/pairs.py $(PAIRS) --out results/pairs.json

@@ -10,6 +10,7 @@ Exit code 1 when any verdict is wrong; each wrong one is printed with the comman
 import argparse
 import json
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -100,11 +101,15 @@ def as_text(seed: int, judged: Judged, verdict: Verdict) -> str:
 def run_many(args: argparse.Namespace) -> int:
     begun, wrong = time.monotonic(), []
     counts: Counter[str] = Counter()
+    kinds: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory(prefix="treegraft-pairs-") as folder, ProcessPoolExecutor(args.jobs) as pool:
         for judged in pool.map(judge_and_clear, tasks(args, folder)):
             for verdict in judged.verdicts:
                 counts["importable" if verdict.real.works else "not importable"] += 1
                 counts[verdict.question] += 1
+                of_kind = kinds.setdefault(judged.kind, Counter())
+                of_kind["imports" if verdict.real.works else "does not import"] += 1
+                of_kind["wrong"] += not verdict.is_right
                 if not verdict.is_right:
                     wrong.append((judged, verdict))
                     print(as_text(args.seed, judged, verdict), flush=True)
@@ -118,6 +123,18 @@ def run_many(args: argparse.Namespace) -> int:
     print(f"{args.count} pairs of {min(args.count, len(KINDS))} kinds, seed {args.seed}: {total} verdicts "
           f"({counts['check']} check, {counts['plan']} plan; {counts['importable']} importable, "
           f"{counts['not importable']} not), {len(wrong)} wrong, {time.monotonic() - begun:.0f} s")  # fmt: skip
+    if args.out is not None:
+        document = {
+            "command": f"python scripts/pairs.py {args.count} --seed {args.seed}",
+            "python": platform.python_version(),
+            "platform": f"{platform.machine()} {' '.join(platform.libc_ver())}",
+            "pairs": args.count,
+            "verdicts": dict(sorted(counts.items())),
+            "wrong": len(wrong),
+            "kinds": {name: dict(found) for name, found in sorted(kinds.items())},
+        }
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return 1 if wrong else 0
 
 
@@ -129,6 +146,7 @@ def main() -> int:
     parser.add_argument("--keep", metavar="FOLDER", help="where --only puts them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--failures", type=Path, metavar="FOLDER", help="write one JSON file for each wrong verdict")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the counts, kind by kind (JSON)")
     parser.add_argument("--python", type=Path, metavar="FILE", help="interpreter of the environments, with Python.h")
     parser.add_argument("--kinds", action="store_true")
     args = parser.parse_args()

@@ -17,7 +17,6 @@ from treegraft.engine.sampler import RowKey, Sampler
 from treegraft.engine.sequence import Sequence
 from treegraft.kernels.candidates import candidates
 from treegraft.logs import get_logger
-from treegraft.models.config import PLAIN_NOISE
 from treegraft.models.head import ConditionalHead
 from treegraft.speculation.scorer import PairwiseScorer, Scorer
 
@@ -73,7 +72,6 @@ class Drafting:
         self._runner = runner
         self._sampler = sampler
         self._plan = plan
-        self._fit = runner.drafter.config.noise if runner.drafter is not None else PLAIN_NOISE
         # A chain has no siblings whose children would need telling apart.
         has_head = runner.drafter is not None and plan.method == "ddtree"
         self._head: ConditionalHead | None = runner.drafter.head if has_head and runner.drafter is not None else None
@@ -111,8 +109,8 @@ class Drafting:
         return min(plan.block_size - 1, plan.budget, sequence.num_remaining - 1)
 
     def _candidates(self, logits: torch.Tensor, keys: Seq[RowKey]) -> _Candidates:
-        """The best candidates of each row of [R, V]: by the drafter's probability, or at T > 0 with the noise that will
-        decide what the target chooses, as the drafter's NoiseFit says."""
+        """The best candidates of each row of [R, V]: by the drafter's probability, or at T > 0 by
+        softmax((scores + noise) / s) with s = 1, since the noise decides what the target will choose."""
         count = min(self._plan.num_candidates, logits.shape[-1])
         if self._head is not None:
             count = min(count, MAX_PAIR_CANDIDATES)
@@ -132,8 +130,7 @@ class Drafting:
             noise = None
             if wanted:
                 scores, noise = self._sampler.scores_and_noise(scores, [keys[r] for r in chosen])
-                scores = scores * self._fit.sharpness
-            log_probs, token_ids = candidates(scores, count, noise, self._fit.scale)
+            log_probs, token_ids = candidates(scores, count, noise)
             found.log_probs[rows], found.token_ids[rows] = log_probs, token_ids
             if noise is not None:
                 found.noise[rows] = noise.gather(1, token_ids)
@@ -147,7 +144,7 @@ class Drafting:
         if self._head is None:
             return [Draft(host_log_probs[b], host_ids[b]) for b in range(len(drafting))]
         temperature = torch.tensor([s.params.temperature for s in drafting], device=hidden.device)
-        pairs = self._head.pair_log_probs(hidden, token_ids, log_probs, temperature, found.noise.view(shape), self._fit)
+        pairs = self._head.pair_log_probs(hidden, token_ids, log_probs, temperature, found.noise.view(shape))
         tables = pairs.tables.cpu().numpy()
         return [
             Draft(host_log_probs[b], host_ids[b], PairwiseScorer(host_log_probs[b, 0], tables[b], host_ids[b]))

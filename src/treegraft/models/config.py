@@ -70,23 +70,6 @@ class HeadConfig:
 
 
 @dataclass(frozen=True)
-class NoiseFit:
-    """How a drafter's scores meet the noise g that it knows (key `treegraft_noise`):
-
-        softmax((sharpness * score + g) / scale)
-
-    A drafter leaves mass on thousands of tokens that the target would never say, and the noise lifts one of them in
-    every row; sharper scores keep them down. The scale is the doubt that stays. Both are fitted on tune prompts.
-    """
-
-    sharpness: float = 1.0
-    scale: float = 1.0
-
-
-PLAIN_NOISE = NoiseFit()
-
-
-@dataclass(frozen=True)
 class DrafterConfig:
     """A DFlash drafter: `num_layers` decoder layers that see the target's tapped hidden states as context.
 
@@ -118,4 +101,3 @@ class DrafterConfig:
     logit_softcap: float | None = None
     int8_at_rest: bool = False
     head: HeadConfig | None = None
-    noise: NoiseFit = PLAIN_NOISE

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from treegraft.errors import CheckpointError, DrafterError, UnsupportedModelError
-from treegraft.models.config import Architecture, DrafterConfig, HeadConfig, ModelConfig, NoiseFit, RopeScaling
+from treegraft.models.config import Architecture, DrafterConfig, HeadConfig, ModelConfig, RopeScaling
 from treegraft.models.json_fields import MAX_BLOCK_SIZE, MAX_COUNT, MAX_LAYERS, Fields, read_json, shown
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -29,8 +29,7 @@ IGNORED_KEYS = frozenset(
     ).split()
 )
 DFLASH2_KEYS = ("selector_rank", "selector_top_k", "conv_kernel_size", "conv_group_size")
-INT8_KEY, HEAD_KEY, NOISE_KEY = "treegraft_weights", "treegraft_head", "treegraft_noise"
-SOFTCAP_KEY = "final_logit_softcapping"
+INT8_KEY, HEAD_KEY, SOFTCAP_KEY = "treegraft_weights", "treegraft_head", "final_logit_softcapping"
 INT8_VALUE = "int8-per-row"
 
 
@@ -245,7 +244,6 @@ def read_drafter_config(folder: Path) -> DrafterConfig:
         is_causal=tuple(is_sliding if causal is None else bool(causal) for is_sliding in sliding),
         int8_at_rest=_int8_at_rest(fields),
         head=_head(fields),
-        noise=_noise(fields),
     )
     for key in ("tie_word_embeddings", "bos_token_id", "eos_token_id", "dtype", "torch_dtype"):
         fields.used.add(key)  # embedding, head and text ends are the target's
@@ -296,10 +294,3 @@ def _head(fields: Fields) -> HeadConfig | None:
     kind = section.text("kind", "")
     sizes = {key: section.count(key) for key in sorted(section.document) if key != "kind"}
     return HeadConfig(kind, tuple(sizes.items()))
-
-
-def _noise(fields: Fields) -> NoiseFit:
-    section = fields.section(NOISE_KEY)
-    fit = NoiseFit(section.number("sharpness", 1.0), section.number("scale", 1.0))
-    section.finish()
-    return fit

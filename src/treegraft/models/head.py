@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from treegraft.errors import UnsupportedModelError
-from treegraft.models.config import PLAIN_NOISE, HeadConfig, NoiseFit
+from treegraft.models.config import HeadConfig
 
 KIND = "pairwise"
 WIDTH = "width"
@@ -99,23 +99,21 @@ class ConditionalHead:
         candidate_log_probs: Tensor,
         temperature: Tensor | None = None,
         noise: Tensor | None = None,
-        fit: NoiseFit = PLAIN_NOISE,
+        scale: float = 1.0,
     ) -> PairTables:
         """Tables for a PairwiseScorer.
 
         candidate_log_probs float32 [B, D, K]: kernels.candidates' answer for the same rows, made with the same
         temperature and noise; its depth-1 row is the root's (the drafter knows the root token). The children of a
         parent share the probability mass that depth's candidates have together, since what lies outside of them is
-        not scored. temperature [B] (0: a greedy row), noise float32 [B, D, K]: the target's noise at each candidate.
-        log p = log_softmax(score) + log(mass) in greedy rows, else
-        log_softmax((fit.sharpness * score / T + noise) / fit.scale) + log(mass).
+        not scored. temperature [B] (0 counts as 1: a greedy row), noise float32 [B, D, K]: the target's noise at
+        each candidate; log p = log_softmax((score / T + noise) / scale) + log(mass).
         """
         scores = self.pair_scores(hidden, candidate_ids)
-        if temperature is not None and noise is not None:
-            is_sampled = temperature > 0
-            factor = torch.where(is_sampled, fit.sharpness / torch.where(is_sampled, temperature, 1.0), 1.0)
-            scale = torch.where(is_sampled, fit.scale, 1.0)
-            scores = (scores * factor[:, None, None, None] + noise[:, 1:, None]) / scale[:, None, None, None]
+        if temperature is not None:
+            scores = scores / torch.where(temperature > 0, temperature, 1.0)[:, None, None, None]
+        if noise is not None:
+            scores = (scores + noise[:, 1:, None]) / scale
         mass = candidate_log_probs[:, 1:].logsumexp(-1)[:, :, None, None]
         allowed = candidate_log_probs[:, 1:, None] > -torch.inf
         scores = scores.masked_fill(~allowed, -torch.inf)

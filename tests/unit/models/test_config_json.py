@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from treegraft.errors import CheckpointError, DrafterError, ModelError, UnsupportedModelError
-from treegraft.models.config import NoiseFit, RopeScaling
+from treegraft.models.config import RopeScaling
 from treegraft.models.config_json import read_drafter_config, read_target_config
 
 BASE: dict[str, Any] = {
@@ -163,12 +163,6 @@ def test_taps_and_mask_may_stand_at_the_top(tmp_path: Path) -> None:
     assert (config.mask_token_id, config.target_layer_ids) == (5, (0,))
 
 
-def test_the_fit_to_the_noise(tmp_path: Path) -> None:
-    assert read_drafter_config(write(tmp_path, DRAFTER)).noise == NoiseFit(1.0, 1.0)
-    fitted = write(tmp_path, {**DRAFTER, "treegraft_noise": {"sharpness": 2, "scale": 1.5}})
-    assert read_drafter_config(fitted).noise == NoiseFit(2.0, 1.5)
-
-
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
@@ -183,8 +177,6 @@ def test_the_fit_to_the_noise(tmp_path: Path) -> None:
         ({"num_target_layers": None}, CheckpointError, "num_target_layers"),
         ({"treegraft_weights": "int3"}, CheckpointError, "treegraft_weights = 'int3'"),
         ({"treegraft_extra": 1}, CheckpointError, "treegraft_extra"),
-        ({"treegraft_noise": {"sharpness": 0}}, CheckpointError, "sharpness = 0"),
-        ({"treegraft_noise": {"sharp": 2}}, CheckpointError, "sharp"),
     ],
 )
 def test_a_drafter_that_cannot_work_is_refused_by_name(

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from treegraft.errors import UnsupportedModelError
-from treegraft.models.config import HeadConfig, NoiseFit
+from treegraft.models.config import HeadConfig
 from treegraft.models.head import ConditionalHead, correct, tensor_shapes, unit_rms
 
 E, R, V, B, D, K = 12, 5, 40, 2, 4, 6
@@ -51,13 +51,12 @@ def test_noise_and_temperature_go_through_the_scores(parts):
     head, _, _, _, hidden, ids = parts
     marginal = torch.log_softmax(torch.randn(B, D, K), -1)
     noise, temperature = torch.randn(B, D, K), torch.tensor([0.0, 2.0])
-    tables = head.pair_log_probs(hidden, ids, marginal, temperature, noise, NoiseFit(1.5, 0.5)).tables
+    tables = head.pair_log_probs(hidden, ids, marginal, temperature, noise, scale=0.5).tables
     raw = head.pair_scores(hidden, ids)
-    expected = torch.log_softmax((1.5 * raw[1, 0, 3] / 2 + noise[1, 1]) / 0.5, -1)
+    expected = torch.log_softmax((raw[1, 0, 3] / 2 + noise[1, 1]) / 0.5, -1)
     torch.testing.assert_close(tables[1, 0, 3], expected)
-    noise[0] = 0.0  # as the engine gives it for a greedy row
-    tables = head.pair_log_probs(hidden, ids, marginal, temperature, noise, NoiseFit(1.5, 0.5)).tables
-    torch.testing.assert_close(tables[0], head.pair_log_probs(hidden, ids, marginal).tables[0])
+    expected = torch.log_softmax((raw[0, 2, 1] + noise[0, 3]) / 0.5, -1)
+    torch.testing.assert_close(tables[0, 2, 1], expected)
 
 
 def test_filtered_candidates_stay_out(parts):
