@@ -37,7 +37,7 @@ def commands(out: Path, is_quick: bool) -> dict[str, list[str]]:
             *size,
         ],
         "concurrency-ar": methods("concurrency-ar", "--methods", "ar", *groups, *group_size),
-        "concurrency-ddtree": methods("concurrency-ddtree", "--methods", "ddtree:8", *groups, *group_size),
+        "concurrency-auto": methods("concurrency-auto", "--methods", "auto", *groups, *group_size),
     }
 
 

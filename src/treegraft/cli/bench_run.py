@@ -21,9 +21,12 @@ from treegraft.cli.output import note, print_json, print_text
 from treegraft.errors import UsageError
 
 
+METHODS = ("ar", "auto", "dflash", "ddtree")
+
+
 @dataclass(frozen=True)
 class Spec:
-    """One method as asked for; budget None: the tune prompts choose it (ar has none)."""
+    """One method as asked for; budget None: the tune prompts choose it (ar and auto have none)."""
 
     method: str
     budget: int | None
@@ -50,8 +53,8 @@ def parse_methods(text: str) -> list[Spec]:
     specs = []
     for word in text.split(","):
         method, colon, budget = word.strip().partition(":")
-        if method not in ("ar", "dflash", "ddtree") or (colon and (method == "ar" or not budget.isdigit())):
-            raise UsageError(f"--methods has {word.strip()!r}; expected ar, dflash, ddtree, dflash:K or ddtree:N")
+        if method not in METHODS or (colon and (method in ("ar", "auto") or not budget.isdigit())):
+            raise UsageError(f"--methods has {word.strip()!r}; expected ar, auto, dflash, ddtree, dflash:K or ddtree:N")
         specs.append(Spec(method, int(budget) if colon else None))
     if len({spec.name for spec in specs}) < len(specs):
         raise UsageError(f"--methods {text!r} names an arm twice")
