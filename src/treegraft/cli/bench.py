@@ -35,8 +35,8 @@ def _add_run(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--methods",
         default="ar,dflash,ddtree",
         metavar="LIST",
-        help="arms in this process of ar, auto, dflash, ddtree; the first is the baseline; a budget may be named, ddtree:16 "
-        "(%(default)s)",
+        help="arms in this process, of ar, auto, dflash and ddtree; the first is the baseline; dflash and ddtree may "
+        "name a budget, as ddtree:16 (%(default)s)",
     )
     parser.add_argument(
         "--server",

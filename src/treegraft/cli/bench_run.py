@@ -20,7 +20,6 @@ from treegraft.cli.engine_options import engine_config, require_engine
 from treegraft.cli.output import note, print_json, print_text
 from treegraft.errors import UsageError
 
-
 METHODS = ("ar", "auto", "dflash", "ddtree")
 
 

@@ -8,8 +8,9 @@ from treegraft.errors import UsageError
 
 
 def test_methods() -> None:
-    assert parse_methods("ar, dflash:5,ddtree:16,ddtree") == [
+    assert parse_methods("ar, auto,dflash:5,ddtree:16,ddtree") == [
         Spec("ar", None),
+        Spec("auto", None),
         Spec("dflash", 5),
         Spec("ddtree", 16),
         Spec("ddtree", None),
@@ -17,7 +18,7 @@ def test_methods() -> None:
     assert [spec.name for spec in parse_methods("ar,ddtree:16")] == ["ar", "ddtree 16"]
 
 
-@pytest.mark.parametrize("text", ["", "ar,", "arr", "ar:3", "ddtree:", "ddtree:x", "ddtree:-1", "auto", "ar,ar"])
+@pytest.mark.parametrize("text", ["", "ar,", "arr", "ar:3", "ddtree:", "ddtree:x", "ddtree:-1", "auto:4", "ar,ar"])
 def test_methods_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="--methods"):
         parse_methods(text)
