@@ -146,6 +146,7 @@ def _data(args: argparse.Namespace) -> tuple[Any, str]:
 def _run(args: argparse.Namespace) -> tuple[Any, str]:
     import msgspec
 
+    from treegraft.errors import TrainingError
     from treegraft.training.build import drafter_config
     from treegraft.training.card import write_card
     from treegraft.training.config import read_config
@@ -164,6 +165,10 @@ def _run(args: argparse.Namespace) -> tuple[Any, str]:
         raise UsageError(f"{config.target} has no tokenizer; training needs one with a chat template")
     corpus = _corpus(args.corpus, config, read_turns(tokenizer).end_token)
     drafter = drafter_config(config, target, tokenizer)
+    try:
+        args.run_folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainingError(f"run folder {args.run_folder} cannot be made: {error.strerror}") from error
     group = join()
     trainer = Trainer(config, drafter, target, corpus, args.run_folder, group)
     if group.is_first:

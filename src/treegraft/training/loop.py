@@ -36,6 +36,7 @@ from treegraft.training.loss import (
     random_anchors,
 )
 from treegraft.training.parallel import Group
+from treegraft.training.report import forget_after
 
 log = get_logger(__name__)
 
@@ -118,6 +119,8 @@ class Trainer:
         tensors, state = loaded
         self.optimiser.load(tensors, state.step)
         self.batch, self.seconds = state.batch, state.seconds
+        if self._group.is_first:
+            forget_after(self._folder / METRICS, state.step)
         log.info("going on from step %d (%.0f s of training)", state.step, state.seconds)
 
     def save(self) -> None:

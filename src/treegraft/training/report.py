@@ -29,6 +29,20 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return records
 
 
+def forget_after(path: Path, step: int) -> None:
+    """Drop the records of later steps: a run that goes on from `step` writes them anew. Raises TrainingError when the
+    file cannot be written."""
+    if not path.is_file():
+        return
+    kept = [record for record in read_metrics(path) if record["step"] <= step]
+    temporary = path.with_name(path.name + ".part")
+    try:
+        temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise TrainingError(f"{path} cannot be written: {error.strerror}") from error
+
+
 def write_report(metrics: Path, output: Path, title: str, configuration: str) -> None:
     """Draw the run's curves into one self-contained file."""
     records = read_metrics(metrics)

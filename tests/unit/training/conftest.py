@@ -18,9 +18,13 @@ def _one_thread():
 
 
 @pytest.fixture(scope="session")
-def target(tmp_path_factory):
-    folder = write_target(tmp_path_factory.mktemp("target"), SHAPE)
-    return registry.load_target(registry.resolve(str(folder)), torch.float32, "cpu")
+def target_folder(tmp_path_factory):
+    return write_target(tmp_path_factory.mktemp("target"), SHAPE)
+
+
+@pytest.fixture(scope="session")
+def target(target_folder):
+    return registry.load_target(registry.resolve(str(target_folder)), torch.float32, "cpu")
 
 
 @pytest.fixture(scope="session")

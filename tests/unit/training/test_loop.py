@@ -5,9 +5,12 @@ import pytest
 import torch
 
 from treegraft.errors import TrainingError
+from treegraft.models import registry
 from treegraft.training import checkpoint
-from treegraft.training.build import drafter_config
-from treegraft.training.loop import METRICS, Trainer
+from treegraft.training.build import drafter_config, served_tensors
+from treegraft.training.corpus.shards import Rows
+from treegraft.training.export import write_drafter
+from treegraft.training.loop import METRICS, Corpus, Trainer
 
 
 def replace(config, **run):
@@ -82,3 +85,72 @@ def test_both_optimisers_learn(config, target, corpus, tmp_path, optimiser):
 def test_too_small_a_corpus_is_named(config, target, corpus, tmp_path):
     with pytest.raises(TrainingError, match="4 training rows"):
         trainer(replace(config, rows=5), target, corpus, tmp_path)
+
+
+def test_nothing_to_learn_is_named(config, target, corpus, tmp_path):
+    """A corpus all of whose replies were filtered away."""
+    none = torch.empty(0, dtype=torch.int64)
+    empty = Rows(torch.empty(0, 64, dtype=torch.int32), torch.empty(0, 64, dtype=torch.uint8), none, none)
+    with pytest.raises(TrainingError, match="0 training rows with replies"):
+        trainer(config, target, Corpus(corpus.manifest, empty, empty, 2), tmp_path)
+
+
+def test_metrics_of_steps_that_were_lost_are_not_kept_twice(config, target, corpus, tmp_path):
+    run = trainer(config, target, corpus, tmp_path)
+    assert not run.train(stop_after_s=0.0)
+    done = run.optimiser.num_steps
+    with (tmp_path / METRICS).open("a") as stream:  # written after the checkpoint, by a process that was killed
+        stream.write(json.dumps({"step": done + 20, "loss": 9.0}) + "\n" + '{"step": 10')
+    assert trainer(config, target, corpus, tmp_path).train()
+    records = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    steps = [record["step"] for record in records]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == config.run.steps
+    assert 9.0 not in [record["loss"] for record in records]
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before_it(config, target, corpus, tmp_path):
+    run = trainer(config, target, corpus, tmp_path)
+    run.save()
+    (tmp_path / "checkpoint.new").write_text("in the way")
+    with pytest.raises(TrainingError, match="the one before it is kept"):
+        run.save()
+    assert checkpoint.load(tmp_path, run._hash) is not None
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "state.json"])
+def test_a_damaged_checkpoint_is_named(config, target, corpus, tmp_path, name):
+    run = trainer(config, target, corpus, tmp_path)
+    run.save()
+    path = tmp_path / "checkpoint" / name
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(TrainingError, match="does not read"):
+        trainer(config, target, corpus, tmp_path)
+
+
+def test_a_run_stopped_between_two_renames_is_found(config, target, corpus, tmp_path):
+    run = trainer(config, target, corpus, tmp_path)
+    run.train(stop_after_s=0.0)
+    (tmp_path / "checkpoint").rename(tmp_path / "checkpoint.old")
+    again = trainer(config, target, corpus, tmp_path)
+    assert again.optimiser.num_steps == run.optimiser.num_steps > 0
+    again.save()
+    assert [path.name for path in tmp_path.glob("checkpoint*")] == ["checkpoint"]
+
+
+def test_what_is_written_is_the_network_in_bf16(config, target, corpus, tmp_path):
+    run = trainer(config, target, corpus, tmp_path)
+    run.train(stop_after_s=0.0)
+    write_drafter(run.network, tmp_path / "drafter")
+    files = registry.resolve(str(tmp_path / "drafter"))
+    loaded = registry.load_drafter(files, target, torch.float32, "cpu")
+    assert loaded.config == run.network.config
+    with torch.no_grad():
+        for parameter in run.network.parameters():
+            parameter.copy_(parameter.bfloat16().float())
+    ours = served_tensors(run.network)
+    assert torch.equal(loaded.fc.weight, ours["fc.weight"])
+    assert torch.equal(loaded.head.output, ours["head.output.weight"])
+    for index, layer in enumerate(loaded.layers):
+        assert torch.equal(layer.output.weight, ours[f"layers.{index}.self_attn.o_proj.weight"])
+        assert torch.equal(layer.down.weight, ours[f"layers.{index}.mlp.down_proj.weight"])

@@ -147,7 +147,8 @@ def make_openings(config: TrainConfig, sources: Sources, turns: Turns, number: i
             room = data.row_tokens - data.min_reply_tokens - len(turns.prefix) - len(turns.to_assistant)
             openings.append(Opening(tuple(turns.prompt(ids[:room])), ASSISTANT, temperature))
         elif row < num_prompts + num_starters:
-            openings.append(Opening((*turns.prefix, *draw.choice(sources.starters)), USER, temperature))
+            ids = [*turns.prefix, *draw.choice(sources.starters)]
+            openings.append(Opening(tuple(ids[: data.row_tokens - 1]), USER, temperature))
         else:
             openings.append(Opening(turns.prefix, USER, temperature))
     return openings

@@ -47,7 +47,7 @@ def read_prompts(path: Path) -> Iterator[str]:
 def read_documents(path: Path) -> Iterator[Any]:
     """Every document of a JSON array or of JSON Lines. Raises TrainingError when the file does not read."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise TrainingError(f"prompts file {path} cannot be read: {error.strerror}") from error
     yield from _array(text, path) if text.lstrip().startswith("[") else _lines(text, path)
