@@ -258,13 +258,23 @@ def test_the_report_needs_nothing_else(trained):
         assert word not in text
 
 
-def test_an_interrupted_run_goes_on_from_its_checkpoint(corpus, tmp_path, capsys):
-    """Killed in the middle, the last checkpoint stands; the next call ends the schedule."""
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, corpus) -> tuple[Path, dict[str, torch.Tensor]]:
+    """A configuration of more steps, and what a run of it ends with that nobody stops."""
     config, folder = corpus
-    long = tmp_path / "long.toml"
-    text = config.read_text().replace("steps = 24", "steps = 4000")
-    long.write_text(text.replace("validate_rows = 4", "validate_rows = 4\ncheckpoint_minutes = 0.005"))
-    words = ["train", "run", str(long), "--corpus", str(folder), "--run-dir", str(tmp_path / "run")]
+    place = tmp_path_factory.mktemp("whole")
+    text = config.read_text().replace("steps = 24", "steps = 320")
+    path = place / "long.toml"
+    path.write_text(text.replace("validate_rows = 4", "validate_rows = 4\ncheckpoint_minutes = 0.001"))
+    assert main(["train", "run", str(path), "--corpus", str(folder), "--run-dir", str(place / "run")]) == 0
+    return path, load_file(place / "run" / "checkpoint" / "state.safetensors")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)])
+def test_an_interrupted_run_goes_on_exactly(whole, corpus, tmp_path, capsys, number, code):
+    """Stopped in the middle, its last checkpoint stands; the next call ends as the run that was not stopped."""
+    config, expected = whole
+    words = ["train", "run", str(config), "--corpus", str(corpus[1]), "--run-dir", str(tmp_path / "run")]
     state = tmp_path / "run" / "checkpoint" / "state.json"
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -272,14 +282,16 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(corpus, tmp_path, capsys
     )
     deadline = time.monotonic() + 120
     while not state.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert state.exists()
-    done = json.loads(state.read_text())["step"]
-    assert 0 < done < 4000
-    found = answer(capsys, *words, "--stop-after", "0")
-    assert found["steps"] > done
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, err = process.communicate()
+    assert (process.returncode, b"Traceback" in err) == (code, False), err
+    found = answer(capsys, *words)
+    assert (found["is_done"], found["steps"]) == (True, 320)
+    ended = load_file(state.with_name("state.safetensors"))
+    assert all(torch.equal(ended[name], tensor) for name, tensor in expected.items())
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps)
 
 
 def test_bad_input_is_one_line(corpus, target, prompts, tmp_path, capsys):
@@ -311,10 +323,10 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def test_a_full_disk_loses_nothing(corpus, tmp_path):
-    """A shard that does not fit is an error of one line; what was written before stays, and nothing half-written."""
+def test_a_full_disk_loses_nothing(corpus, tmp_path, capsys):
+    """What does not fit is an error of one line; what was written before stays, and nothing half-written."""
     config, folder = corpus
-    place = tmp_path / "corpus"
+    place, run = tmp_path / "corpus", tmp_path / "run"
     script = (
         "import resource, signal, sys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -323,13 +335,23 @@ def test_a_full_disk_loses_nothing(corpus, tmp_path):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))\n"
         "sys.exit(main(sys.argv[2:]))\n"
     )
-    size = str((folder / "shard-00000.safetensors").stat().st_size // 2)
-    words = ["train", "data", str(config), "--corpus", str(place)]
-    done = subprocess.run([sys.executable, "-c", script, size, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "cannot be written" in done.stderr
+    train = ["train", "run", str(config), "--corpus", str(folder), "--run-dir", str(run)]
+    answer(capsys, *train, "--stop-after", "0")
+    state = run / "checkpoint" / "state.safetensors"
+    before = state.read_bytes()
+    shard = folder / "shard-00000.safetensors"
+    for file, words in ((shard, ["train", "data", str(config), "--corpus", str(place)]), (state, train)):
+        size = str(file.stat().st_size // 2)
+        done = subprocess.run([sys.executable, "-c", script, size, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "cannot be written" in done.stderr
     assert not list(place.glob("*.safetensors*"))
+    assert state.read_bytes() == before
+    assert not list(run.glob("checkpoint.*"))
+    file = tmp_path / "file"
+    file.touch()
+    assert "cannot be made" in refusal(capsys, *train[:-1], str(file / "run"))
 
 
 def test_two_processes_train_one_drafter(corpus, tmp_path, capsys):
