@@ -17,7 +17,8 @@ MODEL = "smollm2-135m"
 def commands(out: Path, is_quick: bool) -> dict[str, list[str]]:
     """Record name -> command. quick: a look at whether everything runs; its figures say nothing."""
     bench = [sys.executable, "-m", "treegraft", "bench", "run", "--model", MODEL, "--dtype", "float32"]
-    size = ["--limit", "1", "--max-tokens", "16", "--repeats", "1"] if is_quick else []
+    quick = ["--limit", "1", "--max-tokens", "16", "--repeats", "1"]
+    size, once = (quick, quick) if is_quick else ([], ["--repeats", "1"])
     tune = ["--tune-limit", "1"] if is_quick else []
     # Ten groups of eight: short answers keep the run short, and the ratio is of whole groups.
     groups = ["--concurrency", "1,8", "--max-tokens", "48"]
@@ -28,13 +29,13 @@ def commands(out: Path, is_quick: bool) -> dict[str, list[str]]:
 
     return {
         "methods-t0": methods("methods-t0", *size, *tune),
-        "methods-t1": methods("methods-t1", "--temperature", "1", *size, *tune),
+        "methods-t1": methods("methods-t1", "--temperature", "1", *once, *tune),
         "transformers": [
             sys.executable,
             "scripts/bench_transformers.py",
             "--out",
             str(out / "transformers.json"),
-            *size,
+            *once,
         ],
         "concurrency-ar": methods("concurrency-ar", "--methods", "ar", *groups, *group_size),
         "concurrency-auto": methods("concurrency-auto", "--methods", "auto", *groups, *group_size),

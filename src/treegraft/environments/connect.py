@@ -175,7 +175,7 @@ def explain_ssh_failure(host: str, messages: str) -> str:
     last = [line.strip() for line in messages.splitlines() if line.strip()][-1:] or ["no message"]
     for words, meaning, remedy in SSH_FAILURES:
         if words in messages:
-            return f"host {terminal(host)}: {meaning} (ssh: {terminal(last[0])}); {remedy}"
+            return f"host {terminal(host)}: {meaning} ({terminal(last[0])}); {remedy}"
     return f"host {terminal(host)}: ssh failed ({terminal(last[0])}); try `ssh -- {terminal(host)} true` by hand"
 
 
