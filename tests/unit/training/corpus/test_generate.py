@@ -71,3 +71,21 @@ def test_sides_take_turns_with_the_pieces_of_the_template_between_them(generator
                 assert not any(is_reply[end + 1 : place])
                 speaker, num_turns = 1 - speaker, num_turns + 1
     assert num_turns > 2 * 4 * 6 / 2
+
+
+def test_a_row_that_loops_is_made_to_end_its_turn(tmp_path):
+    """The end token that it did not choose is nothing to learn."""
+    folder = write_target(tmp_path, TinyShape(scale=0.6))
+    target = registry.load_target(registry.resolve(str(folder)), torch.float32, "cpu")
+    written = Generator(target, TURNS, 4, 180, 0.02).run(openings(0.0), seed=0)
+    num_ended = 0
+    for tokens, is_reply in zip(written.tokens.tolist(), written.is_reply.tolist(), strict=True):
+        if TURNS.end_token in tokens[10:150]:
+            continue  # looped in nothing for a window
+        end = tokens.index(TURNS.end_token, 150)
+        assert not is_reply[end]
+        assert is_reply[end - 1]
+        assert len(set(tokens[end - 24 : end])) <= 12
+        assert tokens[end + 1 : end + 3] == list(TURNS.to_user[1:])
+        num_ended += 1
+    assert num_ended > 0
