@@ -303,6 +303,11 @@ def test_bad_input_is_one_line(corpus, target, prompts, tmp_path, capsys):
         capsys, "train", "run", str(config), "--corpus", str(tmp_path), "--run-dir", str(tmp_path / "run")
     )
     assert "train first" in refusal(capsys, "train", "export", str(tmp_path), str(tmp_path / "out"))
+    smaller = write_tokenizer(
+        write_target(_folder(tmp_path / "smaller"), TinyShape(vocab_size=61, scale=1.2)), 61, CHAT
+    )
+    swapped = _with(config, tmp_path, str(target), str(smaller))
+    assert "make a corpus with the target itself" in refusal(capsys, "train", "run", str(swapped), *run)
     silent = tmp_path / "silent.jsonl"
     silent.write_text(json.dumps({"messages": [{"role": "assistant", "content": "only an answer, and no question"}]}))
     no_user = _with(config, tmp_path, str(prompts), str(silent))

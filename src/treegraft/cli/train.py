@@ -163,7 +163,7 @@ def _run(args: argparse.Namespace) -> tuple[Any, str]:
     target, tokenizer = _target(config)
     if tokenizer is None:
         raise UsageError(f"{config.target} has no tokenizer; training needs one with a chat template")
-    corpus = _corpus(args.corpus, config, read_turns(tokenizer).end_token)
+    corpus = _corpus(args.corpus, config, target.config.vocab_size, read_turns(tokenizer).end_token)
     drafter = drafter_config(config, target, tokenizer)
     try:
         args.run_folder.mkdir(parents=True, exist_ok=True)
@@ -201,7 +201,7 @@ def _run_result(args: argparse.Namespace, trainer: "Trainer", is_done: bool, tau
     return document, f"{args.run_folder}: {state}; {steps} steps in {trainer.seconds:.0f} s; held-out tau {figures}"
 
 
-def _corpus(folder: Path, config: "TrainConfig", end_token: int) -> "Corpus":
+def _corpus(folder: Path, config: "TrainConfig", vocab_size: int, end_token: int) -> "Corpus":
     from treegraft.errors import TrainingError
     from treegraft.training.corpus.shards import read_manifest, read_rows
     from treegraft.training.loop import Corpus
@@ -209,6 +209,11 @@ def _corpus(folder: Path, config: "TrainConfig", end_token: int) -> "Corpus":
     manifest = read_manifest(folder)
     if manifest is None or not manifest.shards:
         raise TrainingError(f"{folder} holds no corpus; make one with treegraft train data")
+    if manifest.vocab_size != vocab_size:
+        raise TrainingError(
+            f"{folder} was written by {manifest.target} with {manifest.vocab_size} tokens; {config.target} has "
+            f"{vocab_size}: make a corpus with the target itself"
+        )
     if manifest.target != config.target:
         note(f"the corpus was written by {manifest.target}; the target is {config.target}")
     train = read_rows(folder, manifest, "train")

@@ -4,6 +4,7 @@ Every key has a default but `target`; unknown keys are refused by name. Two hash
 data's recipe (a corpus) and of everything (a run).
 """
 
+import math
 import tomllib
 from pathlib import Path
 
@@ -89,15 +90,25 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             ("data.temperature_shares", abs(shares - 1) < 1e-6, "shares that add up to 1"),
             ("data.share_prompts", min(data.share_prompts, data.share_starters) >= 0, "at least 0"),
             ("data.share_starters", data.share_prompts + data.share_starters <= 1, "at most 1 with share_prompts"),
+            ("data.temperatures", all(0 <= t < math.inf for t in data.temperatures), "numbers from 0 up"),
+            ("data.temperature_shares", min(data.temperature_shares, default=0) >= 0, "shares from 0 up"),
             ("data.rows_per_shard", data.rows_per_shard >= 1, "at least 1"),
+            ("data.max_shards", data.max_shards >= 1, "at least 1"),
+            ("data.row_tokens", data.row_tokens >= 2, "at least 2"),
+            ("data.min_reply_tokens", data.min_reply_tokens >= 1, "at least 1"),
             ("data.user_min_p", 0 < data.user_min_p <= 1, "in (0, 1]"),
             ("drafter.block_size", drafter.block_size >= 2, "at least 2"),
             ("drafter.num_layers", drafter.num_layers >= 1, "at least 1"),
+            ("drafter.head_width", drafter.head_width >= 0, "at least 0"),
+            ("run.rows", run.rows >= 1, "at least 1"),
+            ("run.anchors", run.anchors >= 1, "at least 1"),
             ("run.steps", (run.steps > 0) != (run.minutes > 0), "exactly one of steps and minutes above 0"),
             ("run.optimiser", run.optimiser in ("muon", "adamw"), "muon or adamw"),
             ("run.passes", run.passes >= 1, "at least 1"),
             ("run.conditional_share", 0 <= run.conditional_share <= 1, "in [0, 1]"),
             ("run.decay", run.decay > 0, "above 0"),
+            ("run.warmup", 0 <= run.warmup < 1, "in [0, 1)"),
+            ("run.validate_rows", run.validate_rows >= 0, "at least 0"),
         )
         for name, is_good, expected in checks:
             if not is_good:
