@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from treegraft.errors import TrainingError, UsageError
@@ -94,8 +95,11 @@ def write_drafter(network: DrafterNetwork, folder: Path) -> None:
 def write_config(config: DrafterConfig, run_folder: Path) -> None:
     """Keep the drafter's config.json in the run, so that it can be exported without its target."""
     folder = run_folder / DRAFTER
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(document(config), indent=2) + "\n", encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(document(config), indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise TrainingError(f"{folder} cannot be written: {error.strerror}") from error
 
 
 def trained_network(run_folder: Path) -> DrafterNetwork:
@@ -127,15 +131,18 @@ def export(run_folder: Path, output: Path, form: str) -> int:
     if form == "stock":
         network.drop_head()
         card = msgspec.structs.replace(card, head="none")
+    part = output.with_name(output.name + ".part")
     try:
+        shutil.rmtree(part, ignore_errors=True)
         if form == "int8":
             with tempfile.TemporaryDirectory() as temporary:
                 write_drafter(network, Path(temporary))
-                quantise_folder(Path(temporary), output)
+                quantise_folder(Path(temporary), part)
         else:
-            write_drafter(network, output)
-    except OSError as error:
-        shutil.rmtree(output, ignore_errors=True)
+            write_drafter(network, part)
+        write_card(card, part)
+        part.replace(output)  # an empty folder gives way
+    except (OSError, SafetensorError, TrainingError) as error:
+        shutil.rmtree(part, ignore_errors=True)
         raise TrainingError(f"{output} cannot be written: {error}") from error
-    write_card(card, output)
     return (output / "model.safetensors").stat().st_size
