@@ -9,6 +9,7 @@
     │   └── DrafterError          a drafter that does not fit its target
     ├── DownloadError         1   a fetch failed, was cut short or does not match its hash
     ├── HostError             1   a host, shell or interpreter does not answer as it must
+    │   └── NothingThereError     nothing lies at the path that was named
     ├── ServerError           1   the server or its engine process cannot start or has died
     ├── RecordError           1   a JSON document of unknown kind, version or keys
     ├── TrainingError         1   a training stage cannot go on
@@ -56,6 +57,10 @@ class DownloadError(TreegraftError):
 
 
 class HostError(TreegraftError):
+    pass
+
+
+class NothingThereError(HostError):
     pass
 
 

@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
-from transplant import Story
+from transplant import Story, pydantic_toy
+from worlds.venvs import quick_venv
 
 from treegraft.cli.main import main
 from treegraft.environments.findings import CheckReport
@@ -39,8 +41,6 @@ def test_check_against_index(story: Story, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_diff_shows_patches(story: Story, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from worlds.venvs import quick_venv
-
     clean = quick_venv(tmp_path / "clean", story.toys.python, [story.toys.sglang()])
     page = tmp_path / "diff.html"
     assert main(["env", "diff", str(clean.prefix), str(story.source_venv.prefix), "--html", str(page)]) == 0
@@ -102,3 +102,35 @@ def test_to_new_needs_a_host(story: Story, tmp_path: Path, capsys: pytest.Captur
     path.write_text(to_json(story.source))
     assert main(["env", "plan", "--take", "sglang", "--from", str(path), "--to", "new"]) == 2
     assert "--to new needs the host" in capsys.readouterr().err
+
+
+def test_ends_that_are_no_environment(story: Story, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said, and never planned over: a file or a loop of links at the target, a plain folder as the base."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    words = ["env", "plan", "--take", "sglang", "--from", str(story.source_venv.prefix)]
+    for name, reason in (("file", "is a file"), ("loop", "too many levels of symbolic links")):
+        assert main([*words, "--to", str(tmp_path / name)]) == 1
+        assert reason in capsys.readouterr().err
+    assert main([*words, "--to", "new", "--base", str(tmp_path / "folder")]) == 2
+    assert "is no environment" in capsys.readouterr().err
+    host_alone = tmp_path / "host.json"
+    host_alone.write_text(to_json(msgspec.structs.replace(story.shell, environment=None)))
+    assert main(["env", "check", str(host_alone)]) == 2
+    assert "of a host alone" in capsys.readouterr().err
+
+
+def test_a_base_without_interpreter_blocks(story: Story, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its copy would have none either. What the probe missed is said as well."""
+    base = quick_venv(tmp_path / "base", story.toys.python, [*story.toys.torch(13), pydantic_toy()])
+    (base.prefix / "bin" / "python").unlink()
+    (base.prefix / "bin" / "python").symlink_to("/gone/python3.11")
+    words = ["--take", "sglang", "--from", str(story.source_venv.prefix), "--to", "new", "--base", str(base.prefix)]
+    assert main(["env", "plan", *words, "--json"]) == 3
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [f["rule"] for f in findings if f["level"] == "block"] == ["venv.relocation"]
+    (partial,) = [f for f in findings if f["rule"] == "inventory.partial"]
+    assert "leads nowhere: it is a link to /gone/python3.11" in partial["evidence"]
+    assert main(["env", "check", str(base.prefix)]) == 3
+    assert "inventory.partial" in capsys.readouterr().out

@@ -8,6 +8,7 @@ from worlds.wheels import Wheel
 
 from treegraft.environments.index.origin import check_origins, module_name
 from treegraft.environments.index.patch import read_patch_folder
+from treegraft.environments.index.releases import newest_releases
 from treegraft.environments.index.resolve import resolve
 from treegraft.environments.index.uv import platform_of
 from treegraft.environments.plan import PlanRequest, make_plan
@@ -24,7 +25,10 @@ def test_origin_names_what_the_index_version_lacks(story: Story) -> None:
     assert sglang.relation == "patched"
     assert set(sglang.modified) == set(PATCHED)
     assert set(sglang.added) == set(ADDED)
-    assert "the index version lacks sglang.srt.speculative.dflash_worker" in sglang.finding().evidence
+    found = {f.dist: f for f in report.findings()}
+    assert "the index version lacks sglang.srt.speculative.dflash_worker" in found["sglang"].evidence
+    assert found["sglang"].file == f"{report.site_packages}/{sglang.modified[0]}"
+    assert found["sglang"].file in {e.path for e in story.source.environment.files}  # type: ignore[union-attr]
     assert by_name["pydantic-toy"].relation == "identical"
     assert by_name["torch"].relation == "not-on-index"
 
@@ -38,15 +42,33 @@ def test_added_modules_are_looked_for_in_other_releases(story: Story) -> None:
         for version, files in releases.items()
     ]
     try:
-        (sglang,) = check_origins(story.source, ("sglang",)).dists
+        report = check_origins(story.source, ("sglang",))
     finally:
         for wheel in wheels:
             wheel.unlink()
+    (sglang,) = report.dists
     assert sglang.releases == ("0.5.18", "0.5.16", "0.4.0"), "the newest three, not 0.3.0"
     assert sglang.first_with == ((module_name(with_it), "0.5.18"),)
-    evidence = sglang.finding().evidence
+    evidence = report.findings()[0].evidence
     assert f"the index version lacks {module_name(with_it)} (release 0.5.18 has it)" in evidence
     assert f"the index version lacks {module_name(without)} (nor is it in 0.5.18, 0.5.16, 0.4.0)" in evidence
+
+
+def test_releases_that_are_searched(story: Story) -> None:
+    """Three, or all that are newer, eight at most; newest first."""
+    wheels = [Wheel("many", f"1.{n}", {"many.py": ""}).build(story.index) for n in range(12)]
+    system = story.shell.host.system
+    platform = platform_of(system.machine, system.libc_version)
+    try:
+        found = {
+            version: newest_releases("many", version, python=story.toys.python.version, platform=platform)
+            for version in ("1.7", "1.0")
+        }
+    finally:
+        for wheel in wheels:
+            wheel.unlink()
+    assert found["1.7"] == ("1.11", "1.10", "1.9", "1.8")
+    assert found["1.0"] == tuple(f"1.{n}" for n in range(11, 3, -1))
 
 
 def test_wheels_are_fetched_once(story: Story) -> None:

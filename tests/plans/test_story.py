@@ -126,11 +126,15 @@ def test_the_base_is_not_written_and_the_plan_is_stable(story: Story) -> None:
     assert changed.hash != changed.computed_hash()
 
 
-def test_bytes(plan: Plan) -> None:
+def test_bytes(story: Story, plan: Plan) -> None:
     moved = [d for d in plan.dists if d.action == "source"]
     assert 0 < plan.bytes_to_move <= sum(d.bytes for d in moved) + 10_000
     assert plan.bytes_present > 0, "triton and sglang share files with the base and themselves by content"
     assert plan.disk_needed_bytes > plan.bytes_to_move
+    (fetched,) = [d for d in plan.dists if d.action == "index"]
+    wheel = story.index / "pydantic_toy-2.1-py3-none-any.whl"
+    (installed,) = [d for d in story.source.environment.dists if d.name == fetched.name]  # type: ignore[union-attr]
+    assert fetched.bytes == installed.size_bytes != wheel.stat().st_size, "unpacked, as the source has it"
 
 
 def test_disk_that_is_too_small_blocks(story: Story) -> None:
@@ -140,13 +144,15 @@ def test_disk_that_is_too_small_blocks(story: Story) -> None:
     tight = tuple(
         msgspec.structs.replace(f, free_bytes=1000) if f.path == environment.prefix else f for f in host.filesystems
     )
-    assert any(f.path == environment.prefix for f in host.filesystems)
     target = msgspec.structs.replace(story.shell, host=msgspec.structs.replace(host, filesystems=tight))
     assert "host.disk" in {f.rule for f in blocks(plan_of(story, target=target))}
     # The same of a target that is not there yet: its place is the host's first file system row.
     assert host.filesystems[0].path == environment.prefix
     empty = msgspec.structs.replace(target, environment=None)
     assert "host.disk" in {f.rule for f in blocks(plan_of(story, target=empty))}
+    crowded = (msgspec.structs.replace(host.filesystems[0], free_inodes=10), *host.filesystems[1:])
+    target = msgspec.structs.replace(story.shell, host=msgspec.structs.replace(host, filesystems=crowded))
+    assert any("inodes free" in f.evidence for f in blocks(plan_of(story, target=target)))
     roomy = msgspec.structs.replace(story.shell, environment=None)
     assert "host.disk" not in {f.rule for f in plan_of(story, target=roomy).findings}
 

@@ -25,14 +25,17 @@ def run(args: argparse.Namespace) -> int:
     from treegraft.environments.ends import names_of, read_end
     from treegraft.environments.findings import CheckReport, in_order, is_blocked
     from treegraft.environments.reports.findings_text import findings_text
+    from treegraft.errors import UsageError
 
     inventory = read_end(args.environment)
+    if inventory.environment is None:
+        raise UsageError(f"{args.environment} is an inventory of a host alone; expected an environment")
     findings = check(inventory)
     if args.against_index:
         from treegraft.environments.index.origin import check_origins
 
         origins = check_origins(inventory, names_of(args.against_index))
-        findings = in_order((*findings, *(o.finding() for o in origins.dists)))
+        findings = in_order((*findings, *origins.findings()))
     report = CheckReport(environment=inventory.destination, partial=inventory.partial, findings=findings)
     if args.json:
         print_json(report)

@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--take {args.take}: a version can only be named for a folder of patched modules")
     wanted = libraries_wanted_by(source) if source is not None else frozenset()
     base = read_end(args.base, sonames=wanted) if args.base else None
+    if base is not None and (base.environment is None or base.environment.kind == "folder"):
+        raise UsageError(f"--base {args.base} is no environment; expected one to start from")
     target = _read_target(request, base, wanted)
     chosen: Inventory | PatchFolder = (
         source if source is not None else _read_folder(folder, request, versions, target, base)
@@ -105,28 +107,20 @@ def _patch_folder(text: str) -> Path | None:
 
 def _read_target(request: "PlanRequest", base: "Inventory | None", sonames: frozenset[str]) -> "Inventory":
     """The environment at the target path, or the host alone when there is nothing yet."""
-    from treegraft.environments.connect import parse_destination
+    import msgspec
+
     from treegraft.environments.ends import read_end
-    from treegraft.errors import HostError, UsageError
+    from treegraft.errors import NothingThereError, UsageError
 
     text = request.target
     if text == NEW:
-        if request.base is None:
+        if base is None:
             raise UsageError("--to new needs the host: say HOST:PATH, or name an environment there with --base")
-        where = parse_destination(request.base)
-        if base is not None and (request.base.endswith(".json") or where.host is None):
-            return _host_of(base)
-        return read_end(f"{where.host}:", sonames=sonames, host_only=True)
+        return msgspec.structs.replace(base, environment=None)  # beside the base
     try:
         return read_end(text, sonames=sonames)
-    except HostError:
-        return read_end(text, sonames=sonames, host_only=True)  # raises again when the host is what fails
-
-
-def _host_of(inventory: "Inventory") -> "Inventory":
-    import msgspec
-
-    return msgspec.structs.replace(inventory, environment=None)
+    except NothingThereError:
+        return read_end(text, sonames=sonames, host_only=True)
 
 
 def _read_folder(

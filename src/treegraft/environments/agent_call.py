@@ -19,7 +19,7 @@ import msgspec
 
 from treegraft.environments.connect import Completed, Host
 from treegraft.environments.escape import terminal
-from treegraft.errors import HostError
+from treegraft.errors import HostError, NothingThereError
 
 MAX_ANSWER_BYTES = 2 << 30
 LINE_CHARACTERS = 1 << 16
@@ -69,6 +69,7 @@ class _Progress(msgspec.Struct, frozen=True):
 
 class _Failure(msgspec.Struct, frozen=True):
     message: str
+    is_free: bool = False
 
 
 def ask(
@@ -194,11 +195,14 @@ class FrameReader(Generic[AnswerT]):
             self._answer = (kind, payload)
 
     def take(self, name: str) -> AnswerT:
-        """The answer. Raises HostError for what the agent refused, or an answer that is not what it must be."""
+        """The answer. Raises HostError for what the agent refused (NothingThereError where nothing is at the path),
+        or an answer that is not what it must be."""
         assert self._answer is not None
         kind, payload = self._answer
         if kind == b"E":
-            raise HostError(f"{terminal(name)}: {terminal(_decode(payload, _Failure).message)}")
+            failure = _decode(payload, _Failure)
+            error = NothingThereError if failure.is_free else HostError
+            raise error(f"{terminal(name)}: {terminal(failure.message)}")
         return _decode(payload, self._type)
 
 

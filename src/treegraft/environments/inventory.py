@@ -55,7 +55,7 @@ class Filesystem(Fact, frozen=True, kw_only=True):
     device: str
     total_bytes: int
     free_bytes: int  # for the user who asks
-    free_inodes: int
+    free_inodes: int  # -1 where they are not counted (btrfs)
     is_noexec: bool
     is_readonly: bool
 

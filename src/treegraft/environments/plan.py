@@ -13,7 +13,7 @@ from treegraft.environments.findings import Finding, in_order, is_blocked
 from treegraft.environments.inventory import FileEntry, Inventory, fingerprint
 from treegraft.environments.planning.choice import Action, Choice, Ends, ends_of
 from treegraft.environments.planning.closure import Closure, close
-from treegraft.environments.planning.limits import check_limits, replaced_version
+from treegraft.environments.planning.limits import Room, check_limits, replaced_version
 from treegraft.environments.planning.request import PlanRequest, effective_base
 from treegraft.environments.planning.resolution import PatchFolder, Resolution
 from treegraft.environments.planning.result import package_files, result_python_facts, result_world
@@ -100,10 +100,11 @@ def make_plan(
     closure = close(request.take, request.keep, ends, resolution)
     moved = _moved_files(ends, closure)
     present = _present(ends, moved)
-    index_bytes = sum(_index_bytes(c, ends, resolution) for c in closure.choices.values())
-    to_move = sum(f.size for f in moved) - present + index_bytes
-    needed = _base_bytes(ends, closure) + sum(f.size for f in moved) + index_bytes
-    findings = in_order((*_result_findings(ends, closure), *check_limits(request, ends, closure, resolution, needed)))
+    fetched = [c for c in closure.choices.values() if c.action in ("index", "patch")]
+    moved_bytes = sum(f.size for f in moved)
+    to_move = moved_bytes - present + sum(_wheel_bytes(c, ends, resolution) for c in fetched)
+    room = _room(ends, closure, moved, resolution)
+    findings = in_order((*_result_findings(ends, closure), *check_limits(request, ends, closure, resolution, room)))
     system = target.host.system
     plan = Plan(
         request=request,
@@ -116,7 +117,7 @@ def make_plan(
         findings=findings,
         bytes_to_move=to_move,
         bytes_present=present,
-        disk_needed_bytes=needed,
+        disk_needed_bytes=room.num_bytes,
     )
     return msgspec.structs.replace(plan, hash=plan.computed_hash())
 
@@ -146,7 +147,6 @@ def _blocks_in_base(ends: Ends, dists: frozenset[str]) -> set[tuple[str | None, 
 
 def _planned(choice: Choice, ends: Ends, resolution: Resolution) -> PlannedDist:
     group = group_of(choice.name)
-    dist = ends.dist_of(choice)
     patched: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     if choice.action == "patch" and isinstance(ends.source, PatchFolder):
@@ -162,7 +162,7 @@ def _planned(choice: Choice, ends: Ends, resolution: Resolution) -> PlannedDist:
         because=choice.because,
         replaces=replaced_version(choice, ends),
         group=group.name if group is not None else None,
-        bytes=dist.size_bytes if dist is not None else _index_bytes(choice, ends, resolution),
+        bytes=_unpacked_bytes(choice, ends, resolution),
         patched_files=patched,
         added_files=added,
     )
@@ -197,21 +197,30 @@ def _present(ends: Ends, moved: list[FileEntry]) -> int:
     return sum(f.size for f in moved if f.sha256 and f.sha256 in held)
 
 
-def _index_bytes(choice: Choice, ends: Ends, resolution: Resolution) -> int:
-    if choice.action not in ("index", "patch"):
-        return 0
+def _wheel_bytes(choice: Choice, ends: Ends, resolution: Resolution) -> int:
+    """What is fetched: the index's word, else the size of the same version where it is installed, else 0."""
     pin = next((p for p in resolution.pins if p.name == choice.name), None)
-    if pin is not None and pin.bytes:
-        return pin.bytes
     dist = ends.dist_of(choice)
-    return dist.size_bytes if dist is not None else 0
+    return (pin.bytes if pin is not None else 0) or (dist.size_bytes if dist is not None else 0)
 
 
-def _base_bytes(ends: Ends, closure: Closure) -> int:
-    if ends.base is None or ends.base.environment is None:
-        return 0
+def _unpacked_bytes(choice: Choice, ends: Ends, resolution: Resolution) -> int:
+    """As it is installed at an end; of what neither has, the packed size is all that is known."""
+    dist = ends.dist_of(choice)
+    return dist.size_bytes if dist is not None else _wheel_bytes(choice, ends, resolution)
+
+
+def _room(ends: Ends, closure: Closure, moved: list[FileEntry], resolution: Resolution) -> Room:
+    """Of what stays of the base, what is moved and what the index brings."""
     replaced = {n for n, c in closure.choices.items() if c.action != "keep"}
-    return sum(e.size for e in ends.base.environment.files if not e.owners or not set(e.owners) <= replaced)
+    base = ends.base.environment.files if ends.base is not None and ends.base.environment is not None else ()
+    made = [*moved, *(e for e in base if not e.owners or not set(e.owners) <= replaced)]
+    fetched = [c for c in closure.choices.values() if c.action in ("index", "patch")]
+    dists = [d for c in fetched if (d := ends.dist_of(c)) is not None]
+    return Room(
+        num_bytes=sum(e.size for e in made) + sum(_unpacked_bytes(c, ends, resolution) for c in fetched),
+        num_files=len(made) + sum(d.num_files for d in dists),
+    )
 
 
 def _fingerprint(source: Inventory | PatchFolder) -> str:

@@ -99,7 +99,7 @@ def main(request: Dict[str, Any]) -> None:
     try:
         answer = operations[request["operation"]](request, Progress(frames))
     except NoEnvironment as error:
-        frames.send(b"E", {"message": str(error)})
+        frames.send(b"E", {"message": str(error), "is_free": error.is_free})
     else:
         frames.send(b"R", answer)
     os._exit(0)  # a thread may still wait for a command that hangs

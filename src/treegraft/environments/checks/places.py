@@ -5,7 +5,7 @@ import posixpath
 from collections.abc import Iterator
 
 from treegraft.environments.findings import Finding
-from treegraft.environments.inventory import Environment, FileEntry, NativeFile
+from treegraft.environments.inventory import Environment, FileEntry, Inventory, NativeFile
 from treegraft.environments.loader.world import World
 
 SERVER_PORT = 30000
@@ -15,9 +15,12 @@ MAX_NAMED = 4
 
 
 def check_places(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
+    if world.inventory is not None and dists is None:
+        yield from incomplete(world.inventory)
     environment = world.inventory.environment if world.inventory is not None else None
     if environment is not None and dists is None:
-        yield from _relocation(environment)
+        yield from without_interpreter(environment)
+        yield from _scripts(environment)
     yield from _absolute_rpaths(world, dists)
     if dists is None:
         yield from _hard_links(world)
@@ -26,19 +29,37 @@ def check_places(world: World, dists: frozenset[str] | None) -> Iterator[Finding
     yield from _host(world)
 
 
-def _relocation(environment: Environment) -> Iterator[Finding]:
-    python = environment.python
-    is_copy = environment.kind != "folder" and not python.real_executable
-    if is_copy:
-        home = python.pyvenv.get("home", "")
+def incomplete(inventory: Inventory) -> Iterator[Finding]:
+    """Verdicts rest on what was found: what was not is said with them."""
+    if inventory.problems:
+        first = inventory.problems[0]
         yield Finding(
-            rule="venv.relocation",
-            level="block",
-            file=python.executable or None,
-            evidence=f"{python.executable or environment.prefix + '/bin/python'} leads to no interpreter"
-            + (f"; pyvenv.cfg says home = {home}" if home else ""),
-            remedy="make the environment anew on this host (uv venv) and move the dists into it",
+            rule="inventory.partial",
+            level="warn",
+            evidence=f"{len(inventory.problems)} facts about {inventory.destination} are missing, the first one: "
+            f"{first.subject}: {first.message}",
+            remedy=f"mend what treegraft env probe {inventory.destination} lists: what was not read was not checked",
         )
+
+
+def without_interpreter(environment: Environment) -> Iterator[Finding]:
+    """An environment whose interpreter is gone or does not run; a folder of modules needs none."""
+    python = environment.python
+    if environment.kind == "folder" or python.is_runnable:
+        return
+    home = python.pyvenv.get("home", "")
+    what = "does not run" if python.real_executable else "leads to no interpreter"
+    yield Finding(
+        rule="venv.relocation",
+        level="block",
+        file=python.executable or None,
+        evidence=f"{python.executable or environment.prefix + '/bin/python'} {what}"
+        + (f"; pyvenv.cfg says home = {home}" if home else ""),
+        remedy="make the environment anew on this host (uv venv) and move the dists into it",
+    )
+
+
+def _scripts(environment: Environment) -> Iterator[Finding]:
     strangers = [s for s in environment.scripts if s.kind == "script" and s.shebang and not s.is_inside]
     strangers = [s for s in strangers if "python" in s.shebang and not s.shebang.startswith("/usr/bin/env")]
     if strangers:
@@ -182,7 +203,7 @@ def _host(world: World) -> Iterator[Finding]:
             evidence=f"{filesystem.mount_point} ({filesystem.type}) is mounted noexec: nothing there can run",
             remedy="put the environment on another filesystem, or remount this one with exec",
         )
-    if filesystem is not None and (filesystem.free_bytes < LOW_DISK_BYTES or filesystem.free_inodes < LOW_INODES):
+    if filesystem is not None and (filesystem.free_bytes < LOW_DISK_BYTES or 0 <= filesystem.free_inodes < LOW_INODES):
         yield Finding(
             rule="host.disk",
             level="warn",

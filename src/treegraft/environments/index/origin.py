@@ -1,5 +1,6 @@
 """An installed dist against the index wheel of its version: identical, patched, or with modules the wheel lacks."""
 
+import posixpath
 from typing import ClassVar, Literal
 
 import msgspec
@@ -33,8 +34,8 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     missing: tuple[str, ...] = ()
     detail: str = ""
 
-    def finding(self) -> Finding:
-        """The same as a finding of a check."""
+    def finding(self, site_packages: str) -> Finding:
+        """The same as a finding of a check. site_packages: relative to the prefix."""
         what = f"{self.name} {self.version}"
         if self.relation == "identical":
             evidence, remedy = f"{what} is identical to the index version", "none"
@@ -50,7 +51,7 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             rule="dist.modified" if self.relation == "patched" else "dist.origin",
             level="info" if self.relation == "identical" else "warn",
             dist=self.name,
-            file=(*self.modified, *self.added, None)[0],
+            file=next((posixpath.join(site_packages, p) for p in (*self.modified, *self.added, *self.missing)), None),
             evidence=evidence,
             remedy=remedy,
         )
@@ -67,7 +68,11 @@ class OriginReport(Record, frozen=True, forbid_unknown_fields=True, kw_only=True
     VERSION: ClassVar[int] = 1
 
     environment: str
+    site_packages: str  # relative to the prefix
     dists: tuple[Origin, ...]
+
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(origin.finding(self.site_packages) for origin in self.dists)
 
 
 def check_origins(inventory: Inventory, names: tuple[str, ...]) -> OriginReport:
@@ -80,7 +85,11 @@ def check_origins(inventory: Inventory, names: tuple[str, ...]) -> OriginReport:
     unknown = [n for n in names if n not in by_name]
     if unknown:
         raise UsageError(f"{', '.join(unknown)} is not installed in {inventory.destination}; see treegraft env probe")
-    return OriginReport(environment=inventory.destination, dists=tuple(_check(inventory, by_name[n]) for n in names))
+    return OriginReport(
+        environment=inventory.destination,
+        site_packages=next(iter(environment.python.site_packages), ""),
+        dists=tuple(_check(inventory, by_name[n]) for n in names),
+    )
 
 
 def _check(inventory: Inventory, dist: Dist) -> Origin:

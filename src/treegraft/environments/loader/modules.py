@@ -5,7 +5,9 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
+from treegraft.environments.inventory import System
 from treegraft.environments.loader.world import World
+from treegraft.environments.rules.tables import StdlibModule, table
 
 Kind = Literal["package", "source", "extension", "namespace", "outside"]
 
@@ -29,7 +31,10 @@ class Modules:
     def __init__(self, world: World) -> None:
         python = world.python
         self.roots = tuple(r for r in python.site_packages if not r.startswith("/"))
-        self.suffixes = tuple(dict.fromkeys(s for s in (python.extension_suffix, ".abi3.so", ".so") if s))
+        self._version = _minor(python.version)
+        self._standard = {row.module: row for row in table("stdlib_modules", StdlibModule)}
+        own = python.extension_suffix or _usual_suffix(self._version, world.host.system)
+        self.suffixes = tuple(dict.fromkeys(s for s in (own, ".abi3.so", ".so") if s))
         if python.is_free_threaded:
             self.suffixes = tuple(s for s in self.suffixes if s != ".abi3.so")
         self._paths = {entry.path for entry in world.files}
@@ -48,8 +53,7 @@ class Modules:
 
     def find(self, name: str) -> Module | None:
         """The module's file, first site-packages root first; None when there is none."""
-        top = name.partition(".")[0]
-        if top in sys.stdlib_module_names:
+        if self._is_standard(name.partition(".")[0]):
             return Module(name, "outside", "")
         tail = name.replace(".", "/")
         namespace = None
@@ -65,6 +69,15 @@ class Modules:
             if namespace is None and base in self._folders:
                 namespace = Module(name, "namespace", base)
         return namespace
+
+    def _is_standard(self, top: str) -> bool:
+        """Whether the standard library has it, or what setuptools puts in its place."""
+        row = self._standard.get(top)
+        if row is None:
+            return top in sys.stdlib_module_names
+        is_there = _minor(row.since or "") <= self._version and (not row.until or self._version < _minor(row.until))
+        stand_in = top == "distutils" and any(f"{r}/distutils-precedence.pth" in self._paths for r in self.roots)
+        return is_there or stand_in or not self._version
 
     def name_of(self, path: str) -> str | None:
         """Dotted name of an extension's file, whatever its suffix; None outside of site-packages."""
@@ -114,3 +127,15 @@ class Modules:
 def _parents(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    """(3, 11) of `3.11.7`; () of what is no version."""
+    parts = version.split(".")[:2]
+    return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else ()
+
+
+def _usual_suffix(version: tuple[int, ...], system: System) -> str:
+    """Of CPython's extensions, for an interpreter that cannot be asked; "" when not even its version is known."""
+    libc = "musl" if system.libc == "musl" else "gnu"
+    return f".cpython-{version[0]}{version[1]}-{system.machine}-linux-{libc}.so" if len(version) == 2 else ""

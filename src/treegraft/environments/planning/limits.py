@@ -2,10 +2,12 @@
 put patches onto another version, overfill the disk. Each a finding with its way out."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
 from treegraft.environments.checks.imports import check_imports
+from treegraft.environments.checks.places import incomplete, without_interpreter
 from treegraft.environments.findings import Finding
 from treegraft.environments.inventory import Inventory
 from treegraft.environments.loader.imports import ground_of
@@ -14,22 +16,42 @@ from treegraft.environments.planning.choice import Choice, Ends
 from treegraft.environments.planning.closure import Closure
 from treegraft.environments.planning.request import PlanRequest
 from treegraft.environments.planning.resolution import PatchFolder, Resolution
+from treegraft.environments.planning.result import target_prefix
 from treegraft.environments.rules.tables import group_of
 
 ABSOLUTE_MINIMUM_BYTES = 64 << 20  # for scripts, metadata and the manifest of a generation
 
 
+@dataclass(frozen=True)
+class Room:
+    """What the result takes on the target's disk."""
+
+    num_bytes: int
+    num_files: int
+
+
 def check_limits(
-    request: PlanRequest, ends: Ends, closure: Closure, resolution: Resolution, disk_needed_bytes: int
+    request: PlanRequest, ends: Ends, closure: Closure, resolution: Resolution, room: Room
 ) -> Iterator[Finding]:
+    yield from _ends(ends)
     yield from _resolution(request, ends, closure, resolution)
     yield from _downgrades(request, ends, closure)
     yield from _flavour(request, ends, closure)
     yield from _source(ends, closure)
     if isinstance(ends.source, PatchFolder):
         yield from _patch(ends, ends.source)
-    yield from _disk(ends, disk_needed_bytes)
+    yield from _disk(ends, room)
     yield from _unknown(closure, resolution)
+
+
+def _ends(ends: Ends) -> Iterator[Finding]:
+    """What is known of them, and whether the copy will have an interpreter."""
+    read = (ends.source, ends.target, ends.base)
+    for end in {e.destination: e for e in read if isinstance(e, Inventory)}.values():
+        yield from incomplete(end)
+    start = ends.base or ends.target
+    if start.environment is not None:
+        yield from without_interpreter(start.environment)
 
 
 def _resolution(request: PlanRequest, ends: Ends, closure: Closure, resolution: Resolution) -> Iterator[Finding]:
@@ -203,22 +225,22 @@ def _patch(ends: Ends, folder: PatchFolder) -> Iterator[Finding]:
         )
 
 
-def _disk(ends: Ends, needed_bytes: int) -> Iterator[Finding]:
-    """Of a target that is not there yet, the nearest folder that is counts: its row comes first."""
-    environment, filesystems = ends.target.environment, ends.target.host.filesystems
-    if environment is not None:
-        prefix = environment.prefix
-        filesystem = next((f for f in filesystems if f.path == prefix), None)
-    else:
-        prefix = ends.target.destination.rpartition(":")[2]
-        filesystem = filesystems[0] if prefix and filesystems else None
-    if filesystem is not None and filesystem.free_bytes < needed_bytes + ABSOLUTE_MINIMUM_BYTES:
+def _disk(ends: Ends, room: Room) -> Iterator[Finding]:
+    prefix = target_prefix(ends.target)
+    filesystem = next((f for f in ends.target.host.filesystems if f.path == prefix), None)
+    if filesystem is None:
+        return
+    lacking = []
+    if filesystem.free_bytes < room.num_bytes + ABSOLUTE_MINIMUM_BYTES:
+        lacking.append(f"{room.num_bytes >> 20} MiB are needed and {filesystem.free_bytes >> 20} MiB free")
+    if 0 <= filesystem.free_inodes < room.num_files:
+        lacking.append(f"{room.num_files} files are to be made and {filesystem.free_inodes} inodes free")
+    if lacking:
         yield Finding(
             rule="host.disk",
             level="block",
             file=prefix,
-            evidence=f"{needed_bytes >> 20} MiB are needed and {filesystem.mount_point} has "
-            f"{filesystem.free_bytes >> 20} MiB free",
+            evidence=f"{filesystem.mount_point}: {'; '.join(lacking)}",
             remedy="free some space there, or choose a target on another filesystem",
         )
 

@@ -24,7 +24,7 @@ from treegraft.environments.planning.request import result_python
 
 def result_world(ends: Ends, choices: dict[str, Choice]) -> World:
     """What the plan would build, with both ends as providers of what may be missing in it."""
-    python = result_python_facts(ends)
+    python, target = result_python_facts(ends), ends.target
     files: dict[str, FileEntry] = {}
     native: dict[str, NativeFile] = {}
     loads: dict[str, ModuleLoads] = {}
@@ -44,13 +44,12 @@ def result_world(ends: Ends, choices: dict[str, Choice]) -> World:
         for module in environment.python_loads:
             if module.path in kept:
                 loads[move(module.path)] = msgspec.structs.replace(module, path=move(module.path))
-    target = ends.target
     providers = tuple(e for e in (ends.source, ends.base) if isinstance(e, Inventory))
     ends_partial = [e for e in (ends.base, ends.source) if isinstance(e, Inventory) and e.partial]
     has_unseen = any(c.facts == "" for c in choices.values())
     return World(
         label="the planned environment",
-        prefix=_prefix(ends),
+        prefix=target_prefix(target),
         host=_host(ends),
         python=python,
         dists=tuple(_dists(ends, choices)),
@@ -78,10 +77,13 @@ def result_python_facts(ends: Ends) -> PythonFacts:
     return PythonFacts(how="the plan", version=version)
 
 
-def _prefix(ends: Ends) -> str:
-    if ends.target.environment is not None:
-        return ends.target.environment.prefix
-    return ends.target.destination.rpartition(":")[2]
+def target_prefix(target: Inventory) -> str:
+    """Absolute path of the target; "" where a host alone was named. Of one that is not there yet, the first row of the
+    file systems says it."""
+    if target.environment is not None:
+        return target.environment.prefix
+    has_path = bool(target.destination.rpartition(":")[2])
+    return target.host.filesystems[0].path if has_path and target.host.filesystems else ""
 
 
 def _host(ends: Ends) -> Host:

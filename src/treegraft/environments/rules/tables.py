@@ -89,6 +89,14 @@ class Soname(Row, frozen=True, kw_only=True):
     system_package: str | None = None
 
 
+class StdlibModule(Row, frozen=True, kw_only=True):
+    """A module that not every Python has. since: the first release with it; until: the first without."""
+
+    module: str
+    since: str | None = None
+    until: str | None = None
+
+
 RowT = TypeVar("RowT", bound=Row)
 
 TABLES: dict[str, type[Row]] = {
@@ -101,6 +109,7 @@ TABLES: dict[str, type[Row]] = {
     "gpu_families": GpuFamily,
     "numpy_majors": NumpyMajor,
     "sonames": Soname,
+    "stdlib_modules": StdlibModule,
 }
 
 

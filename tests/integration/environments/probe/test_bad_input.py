@@ -189,6 +189,27 @@ def test_symlink_loops(venv: Venv) -> None:
     assert sum(file.path.endswith("part.py") for file in environment.files) == 1
 
 
+def test_links_in_place_of_listed_files(venv: Venv) -> None:
+    """RECORD speaks of contents: of what a link leads to, wherever that is; a loop has none."""
+    part = venv.site_packages / "alpha" / "part.py"
+    part.rename(part.with_name("moved.py"))
+    part.symlink_to("moved.py")
+    alpha = dist(environment_of(probe(str(venv.prefix))), "alpha")
+    assert (alpha.modified, alpha.missing, alpha.unchecked) == ((), (), ())
+    part.with_name("moved.py").write_text("x = 2\n")
+    alpha = dist(environment_of(probe(str(venv.prefix))), "alpha")
+    assert [file.path for file in alpha.modified] == [f"{SITE}/alpha/part.py"]
+    part.unlink()
+    part.symlink_to("part.py")
+    assert dist(environment_of(probe(str(venv.prefix))), "alpha").missing == (f"{SITE}/alpha/part.py",)
+
+
+def test_metadata_without_name_or_version(venv: Venv) -> None:
+    (venv.site_packages / "beta-2.0.dist-info" / "METADATA").write_text("Name:\nVersion: \nRequires-Dist: alpha\n")
+    beta = dist(environment_of(probe(str(venv.prefix))), "beta")
+    assert (beta.version, beta.requires) == ("2.0", ("alpha",))
+
+
 def test_names_with_newlines_escapes_and_odd_bytes(venv: Venv) -> None:
     (venv.site_packages / "a\nb.py").write_text("")
     (venv.site_packages / "c\x1b[31md.py").write_text("")

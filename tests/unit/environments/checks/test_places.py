@@ -35,6 +35,8 @@ def test_copied_venv_whose_interpreter_is_gone() -> None:
     assert finding.level == "block"
     assert "/old/bin" in finding.evidence
     assert of_rule(Recipe([dist("a")]), "venv.relocation") == []
+    (stuck,) = of_rule(Recipe([dist("a")], python={"is_runnable": False}), "venv.relocation")
+    assert (stuck.level, "does not run" in stuck.evidence) == ("block", True)
 
 
 def test_shebangs_of_the_old_place() -> None:
@@ -110,8 +112,9 @@ def test_noexec_and_full_disks() -> None:
     (full,) = of_rule(Recipe(host={"filesystems": (filesystem(free_bytes=1 << 20),)}), "host.disk")
     assert full.level == "warn"
     assert len(of_rule(Recipe(host={"filesystems": (filesystem(free_inodes=5),)}), "host.disk")) == 1
-    fine = Recipe(host={"filesystems": (filesystem(),)})
-    assert of_rule(fine, "host.noexec") == of_rule(fine, "host.disk") == []
+    for fine in (filesystem(), filesystem(type="btrfs", free_inodes=-1)):
+        recipe = Recipe(host={"filesystems": (fine,)})
+        assert of_rule(recipe, "host.noexec") == of_rule(recipe, "host.disk") == []
 
 
 def test_busy_port() -> None:

@@ -56,3 +56,27 @@ def test_open_environments() -> None:
     assert modules(python={"includes_system_site": True}).is_open
     editable = dist("e", origin=Origin(kind="editable", how="test"))
     assert modules(dists=[editable]).is_open
+
+
+def test_standard_library_of_the_environments_own_python() -> None:
+    """Not of the one that judges: modules that came and went."""
+
+    def standard(version: str, *paths: str) -> list[str]:
+        found = modules(*paths, python={"version": version})
+        names = ("json", "tomllib", "distutils", "telnetlib", "annotationlib")
+        return [n for n in names if (module := found.find(n)) is not None and module.kind == "outside"]
+
+    assert standard("3.10.13") == ["json", "distutils", "telnetlib"]
+    assert standard("3.12.1") == ["json", "tomllib", "telnetlib"]
+    assert standard("3.12.1", "distutils-precedence.pth") == ["json", "tomllib", "distutils", "telnetlib"]
+    assert standard("3.14.0") == ["json", "tomllib", "annotationlib"]
+    assert len(standard("")) == 5, "nothing is claimed of an unknown one"
+
+
+def test_interpreter_that_cannot_be_asked() -> None:
+    silent = {"extension_suffix": "", "soabi": "", "is_runnable": False}
+    natives = [extension("a"), extension("a", "_old", suffix=".cpython-310-x86_64-linux-gnu.so")]
+    found = Modules(world_of(inventory(Recipe([dist("a")], natives, python=silent))))
+    assert found.unusable_variants("a._ext") == []
+    assert found.unusable_variants("a._old") == [f"{SITE}/a/_old.cpython-310-x86_64-linux-gnu.so"]
+    assert found.find("a._ext") is not None

@@ -13,6 +13,7 @@ from treegraft.environments.rules.tables import (
     Group,
     Row,
     Soname,
+    StdlibModule,
     TorchPair,
     group_of,
     parse,
@@ -29,6 +30,7 @@ def test_every_row_has_source_and_date(name: str) -> None:
 
 def test_keys_are_unique() -> None:
     keys = {CudaDriver: "cuda_major", Glibc: "version", TorchPair: "torch", Group: "name", Soname: "soname"}
+    keys[StdlibModule] = "module"
     for name, row_type in TABLES.items():
         if row_type in keys:
             values = [getattr(row, keys[row_type]) for row in table(name, row_type)]

@@ -149,7 +149,7 @@ def read_filesystems(paths: List[str]) -> List[Dict[str, Any]]:
                 "device": show(mount["device"]),
                 "total_bytes": status.f_frsize * status.f_blocks,
                 "free_bytes": status.f_frsize * status.f_bavail,
-                "free_inodes": status.f_favail,
+                "free_inodes": status.f_favail if status.f_files else -1,
                 "is_noexec": "noexec" in mount["options"] or bool(status.f_flag & os.ST_NOEXEC),
                 "is_readonly": "ro" in mount["options"] or bool(status.f_flag & os.ST_RDONLY),
             }

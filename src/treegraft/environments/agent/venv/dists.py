@@ -105,7 +105,7 @@ def _name_and_version(stem: str, headers: Dict[str, List[str]]) -> Tuple[str, st
     """Of METADATA; else of the folder's name: NAME-VERSION[-pyX.Y]."""
     match = re.match(r"^(.+?)-([^-]+)(?:-py[\d.]+)?$", stem)
     name, version = (match.group(1), match.group(2)) if match else (stem, "")
-    return show(headers.get("name", [name])[0]), show(headers.get("version", [version])[0])
+    return show(headers.get("name", [""])[0] or name), show(headers.get("version", [""])[0] or version)
 
 
 def _origin(metadata: str, inner: str, is_link: bool, installer: str, report: Report) -> Dict[str, Any]:
@@ -182,6 +182,11 @@ def check_dist(found: Found, entries: Dict[str, Entry], contents: Dict[str, Cont
         if entry is None:
             (unchecked if _is_hidden(path) else missing).append(shown)
             continue
+        if entry.target and content is None:
+            if not os.path.exists(path):
+                missing.append(shown)
+                continue
+            content = contents.get(_led_to(path, prefix))
         size += content.size if content else entry.status.st_size
         digest = "" if content is None else _digest(content, line.algorithm)
         if path == record_path:
@@ -201,6 +206,11 @@ def check_dist(found: Found, entries: Dict[str, Entry], contents: Dict[str, Cont
         missing=missing,
         unchecked=unchecked,
     )
+
+
+def _led_to(path: str, prefix: str) -> str:
+    """What a link inside the prefix leads to, as the walk knows it."""
+    return os.path.join(prefix, os.path.relpath(os.path.realpath(path), os.path.realpath(prefix)))
 
 
 def _digest(content: Content, algorithm: str) -> str:

@@ -49,7 +49,11 @@ class Prefix(NamedTuple):
 
 
 class NoEnvironment(Exception):
-    """There is nothing at the path; the message says what was looked for."""
+    """No environment can be at the path; the message says why. is_free: nothing is there at all."""
+
+    def __init__(self, message: str, is_free: bool = False) -> None:
+        super().__init__(message)
+        self.is_free = is_free
 
 
 def find_prefix(path: str, report: Report) -> Prefix:
@@ -58,7 +62,9 @@ def find_prefix(path: str, report: Report) -> Prefix:
     try:
         os.stat(prefix)
     except OSError as error:
-        raise NoEnvironment("%s: %s" % (show(prefix), (error.strerror or str(error)).lower()))
+        reason = (error.strerror or str(error)).lower()
+        is_free = isinstance(error, FileNotFoundError) and not os.path.lexists(prefix)
+        raise NoEnvironment("%s: %s" % (show(prefix), reason), is_free)
     if os.path.isfile(prefix):
         if os.path.basename(os.path.dirname(prefix)) != "bin":
             raise NoEnvironment("%s is a file; expected an environment's folder" % show(prefix))
