@@ -6,7 +6,8 @@ import pytest
 from transplant import ADDED, PATCHED, Story, pydantic_toy
 from worlds.wheels import Wheel
 
-from treegraft.environments.index.origin import check_origins, module_name
+from treegraft.environments.compare import module_name
+from treegraft.environments.index.origin import check_origins
 from treegraft.environments.index.patch import read_patch_folder
 from treegraft.environments.index.releases import newest_releases
 from treegraft.environments.index.resolve import resolve

@@ -144,7 +144,7 @@ def _dist(one: Dist, other: Dist, ours: Mapping[str, str], theirs: Mapping[str, 
         modified=modified if is_listed else (),
         added=added if is_listed else (),
         removed=removed if is_listed else (),
-        added_modules=tuple(_module(p) for p in added if p.endswith(".py")) if relation == "patched" else (),
+        added_modules=tuple(module_name(p) for p in added if p.endswith(".py")) if relation == "patched" else (),
     )
 
 
@@ -172,7 +172,8 @@ def _is_altered(dist: Dist, files: Mapping[str, str]) -> bool:
     return bool(dist.modified) or bool(dist.missing) or any(h.startswith("+") for h in files.values())
 
 
-def _module(path: str) -> str:
+def module_name(path: str) -> str:
+    """`a/b/__init__.py` -> `a.b`."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 

@@ -3,7 +3,7 @@
 Knows no rule and no inventory: rules make findings, reports and plans carry them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 import msgspec
@@ -12,6 +12,7 @@ from treegraft.records import Record
 
 Level = Literal["block", "warn", "info"]
 LEVELS: tuple[Level, ...] = ("block", "warn", "info")
+MAX_NAMED = 6  # of many names in one evidence
 
 
 class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -35,6 +36,12 @@ class CheckReport(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
     environment: str
     partial: bool
     findings: tuple[Finding, ...]
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many more."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def is_blocked(findings: Iterable[Finding]) -> bool:

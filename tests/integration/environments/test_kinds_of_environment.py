@@ -7,7 +7,7 @@ import pytest
 from worlds.big import SMALL, big_venv
 from worlds.compiling import Compiler
 from worlds.needs import require_program
-from worlds.venvs import Uv, conda_like, this_python
+from worlds.venvs import Python, Uv, conda_like, other_pythons, quick_venv, this_python
 from worlds.wheels import Wheel
 
 from treegraft.environments.compatibility import check
@@ -70,3 +70,17 @@ def test_large_environment_is_the_same_each_time_and_whole(uv: Uv, tmp_path: Pat
     assert json.dumps([(f.path, f.sha256) for f in owned]) == json.dumps(
         [(f.path, f.sha256) for f in again.files if f.owners and not f.link_target]
     )
+
+
+@pytest.mark.parametrize("python", [this_python(), *other_pythons()], ids=lambda python: python.version)
+def test_standard_library_is_that_of_the_environment(tmp_path: Path, python: Python) -> None:
+    """Modules that came, went, or are for Windows: the verdict is what importing them does."""
+    names = ("json", "zoneinfo", "tomllib", "binhex", "asyncore", "imp", "cgi", "telnetlib", "winreg")
+    wheels = [Wheel(f"with-{name}", "1", {f"with_{name}/__init__.py": f"import {name}\n"}) for name in names]
+    venv = quick_venv(tmp_path / "venv", python, wheels)
+    blocked = {f.dist for f in check(probe(str(venv.prefix), use_cache=False)) if f.level == "block"}
+    code = f"import sys\nfor name in {names}:\n try: __import__('with_' + name)\n except ImportError: print(name)"
+    really = set(venv.run(code).stdout.split())
+    assert blocked == {f"with-{name}" for name in really}
+    assert "winreg" in really
+    assert "json" not in really

@@ -44,6 +44,14 @@ def this_python() -> Python:
     return describe_python(Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}")
 
 
+def two_dists() -> tuple[Wheel, Wheel]:
+    """One requires the other, which has an entry point."""
+    return (
+        Wheel("alpha", "1.2+cu130", {"alpha/__init__.py": "import beta\n", "alpha/part.py": "x = 1\n"}, ("beta>=2",)),
+        Wheel("beta", "2.0", {"beta.py": "y = 2\n"}, entry_points={"console_scripts": {"beta": "beta:main"}}),
+    )
+
+
 def other_pythons() -> list[Python]:
     """Further interpreters of this machine with headers, other minor versions first, newest first."""
     own = this_python()

@@ -8,11 +8,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from treegraft.environments.findings import Finding, Level
+from treegraft.environments.findings import Finding, Level, some
 from treegraft.environments.inventory import Dist, PythonFacts, System
 from treegraft.environments.loader.world import World
-
-MAX_NAMED = 6
 
 
 def check_dists(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
@@ -35,7 +33,7 @@ def _record(dist: Dist) -> Iterator[Finding]:
             "warn",
             dist.name,
             names[0],
-            f"{len(names)} files differ from the RECORD of {dist.name} {dist.version}: {_some(names)}",
+            f"{len(names)} files differ from the RECORD of {dist.name} {dist.version}: {some(names)}",
             "a reinstall would lose these edits: move the dist as it is (action source), or reinstall to undo them",
         )
     if dist.missing:
@@ -44,7 +42,7 @@ def _record(dist: Dist) -> Iterator[Finding]:
             "warn",
             dist.name,
             dist.missing[0],
-            f"{len(dist.missing)} files of the RECORD of {dist.name} {dist.version} are gone: {_some(dist.missing)}",
+            f"{len(dist.missing)} files of the RECORD of {dist.name} {dist.version} are gone: {some(dist.missing)}",
             f"reinstall {dist.name}=={dist.version}",
         )
     if dist.hostile:
@@ -53,7 +51,7 @@ def _record(dist: Dist) -> Iterator[Finding]:
             "warn",
             dist.name,
             None,
-            f"RECORD of {dist.name} {dist.version} names files outside of the prefix: {_some(dist.hostile)}",
+            f"RECORD of {dist.name} {dist.version} names files outside of the prefix: {some(dist.hostile)}",
             "do not move this dist; reinstall it from a trusted index",
         )
 
@@ -147,7 +145,7 @@ def _shared(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
                     "warn" if changed & set(paths) else "info",
                     owner,
                     paths[0],
-                    f"{len(paths)} files of {owner} also belong to {others}: {_some(paths)}",
+                    f"{len(paths)} files of {owner} also belong to {others}: {some(paths)}",
                     f"keep one of {', '.join(owners)}: uninstalling one breaks the other",
                 )
 
@@ -171,7 +169,7 @@ def _outside(world: World, dists: frozenset[str] | None) -> Iterator[Finding]:
                 "warn",
                 None,
                 pth.path,
-                f"{pth.path} adds {_some(pth.outside_paths)} to the module path",
+                f"{pth.path} adds {some(pth.outside_paths)} to the module path",
                 "install what lies there as a distribution",
             )
 
@@ -195,15 +193,10 @@ def _unowned(world: World) -> Iterator[Finding]:
             "warn",
             dist,
             paths[0],
-            f"{len(paths)} files {inside} that no RECORD lists: {_some(paths)}",
+            f"{len(paths)} files {inside} that no RECORD lists: {some(paths)}",
             "a reinstall would not bring these back: move the dist as it is (action source), or delete them",
         )
 
 
 def _finding(rule: str, level: Level, dist: str | None, file: str | None, evidence: str, remedy: str) -> Finding:
     return Finding(rule=rule, level=level, dist=dist, file=file, evidence=evidence, remedy=remedy)
-
-
-def _some(names: list[str] | tuple[str, ...]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from treegraft.environments.compare import module_name
 from treegraft.environments.findings import Finding
 from treegraft.environments.index.releases import newest_releases
 from treegraft.environments.index.stubs import is_plain
@@ -100,10 +101,10 @@ def _check(inventory: Inventory, dist: Dist) -> Origin:
         return Origin(name=dist.name, version=dist.version, relation="not-on-index", detail="no valid name and version")
     python, platform = environment.python.version, platform_of(system.machine, system.libc_version)
     try:
-        fetched = fetch_wheel(dist.name, dist.version, python=python, platform=platform)
+        wheel = fetch_wheel(dist.name, dist.version, python=python, platform=platform)
     except DownloadError as error:
         return Origin(name=dist.name, version=dist.version, relation="not-on-index", detail=str(error))
-    origin = compare_files(dist, installed_files(inventory, dist), fetched.wheel.files)
+    origin = compare_files(dist, installed_files(inventory, dist), wheel.files)
     return _searched(origin, python, platform) if origin.added_modules else origin
 
 
@@ -114,7 +115,7 @@ def _searched(origin: Origin, python: str, platform: str) -> Origin:
     first: dict[str, str] = {}
     for release in newest_releases(origin.name, origin.version, python=python, platform=platform):
         try:
-            files = fetch_wheel(origin.name, release, python=python, platform=platform).wheel.files
+            files = fetch_wheel(origin.name, release, python=python, platform=platform).files
         except DownloadError:
             continue
         releases.append(release)
@@ -157,11 +158,6 @@ def compare_files(dist: Dist, installed: dict[str, str], wheel: dict[str, str]) 
         added_modules=tuple(module_name(p) for p in added if p.endswith(".py")),
         missing=missing,
     )
-
-
-def module_name(path: str) -> str:
-    """`a/b/__init__.py` -> `a.b`."""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _is_generated(path: str) -> bool:

@@ -30,7 +30,7 @@ def read_patch_folder(folder: Path, dist: str, version: str | None, *, python: s
     index_files: dict[str, str] = {}
     if version is not None:
         try:
-            index_files = fetch_wheel(dist, version, python=python, platform=platform).wheel.files
+            index_files = fetch_wheel(dist, version, python=python, platform=platform).files
         except DownloadError:
             index_files = {}
     return PatchFolder(path=str(folder), dist=dist, version=version, files=files, sizes=sizes, index_files=index_files)

@@ -1,6 +1,6 @@
 """The files of an index wheel with their hashes. Fetched by uv into a temporary folder, remembered by what was asked.
 
-Knows nothing of what they are compared with.
+Knows nothing of what they are compared with, and keeps no content.
 """
 
 import hashlib
@@ -9,44 +9,30 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar
 
-import msgspec
-
 from treegraft import settings
 from treegraft.environments.index.uv import run_uv, uv_variables
 from treegraft.errors import DownloadError, RecordError
 from treegraft.records import Record, from_json, to_json
 
-TEXT_SUFFIXES = (".py", ".pyi", ".txt", ".json", ".toml", ".cfg", ".cu", ".cuh", ".h", ".cpp")
-MAX_TEXT_BYTES = 1 << 20
-
 
 class WheelFiles(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """files: path as in site-packages -> sha256 (hex); sizes in bytes. texts: contents asked for, not remembered."""
+    """files: path as in site-packages -> sha256 (hex)."""
 
     KIND: ClassVar[str] = "wheel-files"
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     name: str
     release: str
     files: dict[str, str]
-    sizes: dict[str, int]
 
 
-class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    wheel: WheelFiles
-    texts: dict[str, str]
-
-
-def fetch_wheel(name: str, version: str, *, python: str, platform: str, texts: tuple[str, ...] = ()) -> Fetched:
-    """Files of `name==version` for a Python version and uv platform, from the user's index.
-
-    texts: paths whose contents are wanted too (then the remembered list is not enough). Raises DownloadError when
-    the index has no such wheel or cannot be reached.
-    """
+def fetch_wheel(name: str, version: str, *, python: str, platform: str) -> WheelFiles:
+    """Files of `name==version` for a Python version and uv platform, from the user's index. Raises DownloadError when
+    the index has no such wheel or cannot be reached."""
     remembered = _cache_file(name, version, python, platform)
-    if not texts and remembered.exists():
+    if remembered.exists():
         try:
-            return Fetched(wheel=from_json(WheelFiles, remembered.read_bytes()), texts={})
+            return from_json(WheelFiles, remembered.read_bytes())
         except (RecordError, OSError):
             remembered.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="treegraft-wheel-") as folder:
@@ -57,28 +43,22 @@ def fetch_wheel(name: str, version: str, *, python: str, platform: str, texts: t
         if not answer.is_ok:
             reason = " ".join(answer.error.split())
             raise DownloadError(f"{name}=={version} cannot be had from the index: {reason}; check UV_INDEX_URL")
-        wheel = _read(target, name, version)
-        contents = {path: _text(target / path) for path in texts if (target / path).is_file()}
+        wheel = WheelFiles(name=name, release=version, files=_hashes(target))
     replacement = remembered.with_suffix(f".{os.getpid()}")
     replacement.parent.mkdir(parents=True, exist_ok=True)
     replacement.write_text(to_json(wheel))
     os.replace(replacement, remembered)
-    return Fetched(wheel=wheel, texts=contents)
+    return wheel
 
 
-def _read(target: Path, name: str, version: str) -> WheelFiles:
-    files, sizes = {}, {}
+def _hashes(target: Path) -> dict[str, str]:
+    files = {}
     for path in sorted(target.rglob("*")):
         relative = path.relative_to(target).as_posix()
         if path.is_file() and "__pycache__" not in relative and not relative.startswith((".lock", "bin/")):
             with path.open("rb") as stream:
                 files[relative] = hashlib.file_digest(stream, "sha256").hexdigest()
-            sizes[relative] = path.stat().st_size
-    return WheelFiles(name=name, release=version, files=files, sizes=sizes)
-
-
-def _text(path: Path) -> str:
-    return path.read_bytes()[:MAX_TEXT_BYTES].decode("utf-8", "replace")
+    return files
 
 
 def _cache_file(name: str, version: str, python: str, platform: str) -> Path:

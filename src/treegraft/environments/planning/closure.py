@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from treegraft.environments.checks.dists import marker_variables
 from treegraft.environments.checks.imports import import_failures
+from treegraft.environments.findings import some
 from treegraft.environments.inventory import Inventory
 from treegraft.environments.loader.imports import ImportFailure, ground_of
 from treegraft.environments.loader.world import world_of
@@ -193,9 +194,9 @@ def alterations(source: Inventory, name: str) -> tuple[str, ...]:
     added = [p for p in environment.unowned if p.startswith(packages)]
     lines = []
     if dist.modified:
-        lines.append(f"{len(dist.modified)} modified files: {_some([c.path for c in dist.modified])}")
+        lines.append(f"{len(dist.modified)} modified files: {some([c.path for c in dist.modified])}")
     if added:
-        lines.append(f"{len(added)} files that no RECORD lists: {_some(added)}")
+        lines.append(f"{len(added)} files that no RECORD lists: {some(added)}")
     return tuple(lines)
 
 
@@ -282,11 +283,6 @@ def _drop(choices: dict[str, Choice], name: str, failures: list[ImportFailure]) 
 
 def _variables(ends: Ends) -> dict[str, str]:
     return marker_variables(result_python_facts(ends), ends.target.host.system)
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return ", ".join(names[:6]) + more
 
 
 _NONE = Choice("", "", "drop", "", "")

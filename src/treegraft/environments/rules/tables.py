@@ -90,7 +90,7 @@ class Soname(Row, frozen=True, kw_only=True):
 
 
 class StdlibModule(Row, frozen=True, kw_only=True):
-    """A module that not every Python has. since: the first release with it; until: the first without."""
+    """A module that not every Python on Linux has. since: the first release with it; until: the first without."""
 
     module: str
     since: str | None = None

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from worlds.needs import require
 from worlds.ssh import Client, Server, sshd
-from worlds.venvs import Venv, quick_venv, this_python
-from worlds.wheels import Wheel
+from worlds.venvs import Venv, quick_venv, this_python, two_dists
 
 
 @pytest.fixture(autouse=True)
@@ -20,12 +19,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def venv(tmp_path: Path) -> Venv:
-    """Two dists, one entry point."""
-    wheels = (
-        Wheel("alpha", "1.2+cu130", {"alpha/__init__.py": "import beta\n", "alpha/part.py": "x = 1\n"}, ("beta>=2",)),
-        Wheel("beta", "2.0", {"beta.py": "y = 2\n"}, entry_points={"console_scripts": {"beta": "beta:main"}}),
-    )
-    return quick_venv(tmp_path / "venv", this_python(), wheels)
+    return quick_venv(tmp_path / "venv", this_python(), two_dists())
 
 
 @pytest.fixture

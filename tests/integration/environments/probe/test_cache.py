@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import zstandard
 from worlds.compiling import Compiler, Link
-from worlds.venvs import Venv
+from worlds.venvs import Venv, quick_venv, this_python, two_dists
 from worlds.wheels import Wheel
 
 from treegraft.environments import probe_cache
@@ -16,15 +16,22 @@ from treegraft.environments.inventory import Inventory
 from treegraft.environments.probe import probe
 
 
-@pytest.fixture
-def settled(venv: Venv, tmp_path: Path) -> Venv:
-    """With a library, and old enough for its files to be remembered."""
-    library = Compiler(tmp_path / "objects").library("int f(void) { return g(); }", Link(soname="libx.so", needs=()))
-    Wheel("native", "1", {"native/libx.so": library.data, "native/__init__.py": ""}).unpack(venv.site_packages)
-    newest = max(os.lstat(path).st_ctime_ns for path in venv.site_packages.rglob("*"))
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> list[Venv]:
+    """Environments with a library, old enough for their files to be remembered; each is handed out once."""
+    place = tmp_path_factory.mktemp("stock")
+    library = Compiler(place / "objects").library("int f(void) { return g(); }", Link(soname="libx.so", needs=()))
+    native = Wheel("native", "1", {"native/libx.so": library.data, "native/__init__.py": ""})
+    venvs = [quick_venv(place / str(n), this_python(), [*two_dists(), native]) for n in range(8)]
+    newest = max(os.lstat(path).st_ctime_ns for path in place.rglob("*"))
     while time.time_ns() - newest < 2_100_000_000:
         time.sleep(0.1)
-    return venv
+    return venvs
+
+
+@pytest.fixture
+def settled(stock: list[Venv]) -> Venv:
+    return stock.pop()
 
 
 def without_clocks(inventory: Inventory) -> object:

@@ -12,6 +12,7 @@ from worlds.gpus import Card, Process, write_nvidia_smi
 from worlds.venvs import Venv
 from worlds.wheels import Wheel
 
+from treegraft.environments.agent.host import gpus
 from treegraft.environments.probe import probe
 from treegraft.records import to_json
 
@@ -39,11 +40,26 @@ def test_gpus_and_a_dead_one(programs: Path) -> None:
     assert [(p.pid, p.gpu_uuid) for p in found.processes] == [(4242, found.devices[0].uuid)]
 
 
-@pytest.mark.slow
-def test_nvidia_smi_that_hangs_is_a_fact(programs: Path) -> None:
+def test_nvidia_smi_that_hangs_is_a_fact(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "DEADLINE_S", 0.5)
     (programs / "nvidia-smi").write_text("#!/bin/sh\nsleep 60\n")
     (programs / "nvidia-smi").chmod(0o755)
-    assert probe("/", host_only=True).host.gpus.detail == "nvidia-smi: timed out after 10 s"
+    problems: list[tuple[str, str]] = []
+    assert gpus.read_gpus(lambda *row: problems.append(row))["detail"] == "nvidia-smi: timed out after 0.5 s"
+    assert problems == [("nvidia-smi", "timed out after 0.5 s")]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_partial"),
+    [("Failed to initialize NVML: Driver/library version mismatch", True), ("No devices were found", False)],
+)
+def test_nvidia_smi_that_lists_nothing(programs: Path, said: str, is_partial: bool) -> None:
+    """A driver that is broken is no host without GPUs: nobody knows what there is."""
+    (programs / "nvidia-smi").write_text(f"#!/bin/sh\necho '{said}'\nexit 9\n")
+    (programs / "nvidia-smi").chmod(0o755)
+    inventory = probe("/", host_only=True)
+    assert inventory.host.gpus.detail == said
+    assert [(p.subject, p.message) for p in inventory.problems] == ([("nvidia-smi", said)] if is_partial else [])
 
 
 def test_no_gpu() -> None:

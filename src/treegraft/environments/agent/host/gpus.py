@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, Tuple
 
 from ..commands import Result, run
+from ..files.walk import Report
 from .cuda_child import CHILD_SOURCE, parse_answer
 from .system import read_text
 
@@ -23,6 +24,7 @@ FIELDS: Tuple[str, ...] = (
 OLD_FIELDS = tuple(field for field in FIELDS if field not in ("compute_cap", "mig.mode.current"))
 DEADLINE_S = 10.0
 MAX_XID_LINES = 20
+NO_DEVICES = "No devices were found"
 HOW = "nvidia-smi, /proc/driver/nvidia, a CUDA context on each GPU"
 
 
@@ -134,8 +136,9 @@ def _short_bus(bus: str) -> str:
     return bus.lower().split(":", 1)[-1]
 
 
-def read_gpus() -> Dict[str, Any]:
-    """Shaped like inventory.Gpus."""
+def read_gpus(report: Report) -> Dict[str, Any]:
+    """Shaped like inventory.Gpus. A nvidia-smi that is there and lists nothing is reported, for nobody knows then what
+    there is; unless it says that there is nothing."""
     proc = parse_proc_gpus([read_text(p) for p in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information"))])
     driver = parse_driver_version(read_text("/proc/driver/nvidia/version"))
     fields, result = FIELDS, _query(FIELDS)
@@ -146,6 +149,8 @@ def read_gpus() -> Dict[str, Any]:
     detail = "nvidia-smi: %s" % result.problem if result.problem else "; ".join(others)[:1000]
     if rows:
         driver = rows[0]["driver_version"] or driver
+    elif result.problem != "not found" and NO_DEVICES not in detail:
+        report("nvidia-smi", detail.partition("nvidia-smi: ")[2] or detail or "it says nothing")
     facts: Dict[str, Any] = {"how": HOW, "driver_version": driver, "driver_cuda_version": "", "detail": detail}
     if result.problem == "not found" and not driver and not gpus:
         return dict(facts, devices=[], processes=[], xid_errors=[], detail="no NVIDIA driver was found")

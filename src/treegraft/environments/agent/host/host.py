@@ -25,7 +25,7 @@ def read_host(paths: List[str], report: Report) -> Dict[str, Any]:
     home = os.path.expanduser("~")
     folders = [os.path.join(path, "bin") for path in paths]
     with ThreadPoolExecutor(5) as pool:
-        gpus = pool.submit(read_gpus)
+        gpus = pool.submit(read_gpus, report)
         tools = pool.submit(read_tools, folders)
         loader = pool.submit(read_loader, report)
         ports = pool.submit(read_ports)
