@@ -17,7 +17,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="compare two environments, patched files included",
         description="Compares versions, builds and files of two environments, and the facts of their hosts.",
     )
-    parser.add_argument("left", metavar="A", help="HOST:PATH, a local path, or a saved inventory")
+    parser.add_argument("left", metavar="A", help="HOST:PATH, HOST: alone, a local path, or a saved inventory")
     parser.add_argument("right", metavar="B", help="likewise")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write one self-contained HTML page")
     parser.add_argument("--no-texts", action="store_true", help="do not fetch patched files for unified diffs")
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from treegraft.environments.reports.diff_text import diff_text
     from treegraft.errors import UsageError
 
-    left, right = read_end(args.left), read_end(args.right)
+    left, right = (read_end(text, host_only=text.endswith(":")) for text in (args.left, args.right))
     diff = compare(left, right)
     if not args.no_texts:
         diff = with_texts(diff, _texts(diff, "left", left, args.left), _texts(diff, "right", right, args.right))

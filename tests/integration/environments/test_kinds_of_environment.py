@@ -1,6 +1,8 @@
 """Real environments of each sort beside each other: what makes them differ is found, and nothing else."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,14 @@ def test_standard_library_is_that_of_the_environment(tmp_path: Path, python: Pyt
     assert blocked == {f"with-{name}" for name in really}
     assert "winreg" in really
     assert "json" not in really
+
+
+@pytest.mark.slow
+def test_the_environment_of_these_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real wheels of torch, NumPy and SciPy, as they were installed: all of them import, and nothing else is said."""
+    monkeypatch.setenv("TREEGRAFT_CACHE_DIR", str(tmp_path / "cache"))
+    subprocess.run([sys.executable, "-c", "import torch, numpy, scipy.linalg, tokenizers"], check=True)
+    inventory = probe(sys.prefix)
+    assert inventory.environment is not None
+    assert {d.name for d in inventory.environment.dists} >= {"torch", "numpy", "scipy", "tokenizers"}
+    assert [f for f in check(inventory) if f.level == "block"] == []

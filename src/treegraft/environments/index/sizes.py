@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -42,14 +43,15 @@ def _size(package: Mapping[str, Any], folder: Path) -> int:
         return int(wheel["size"])
     url = urlsplit(wheel.get("url", ""))
     if url.scheme in ("http", "https"):
-        return _asked(wheel["url"])
+        return content_length(wheel["url"])
     path = Path(unquote(url.path)) if url.scheme == "file" else folder / wheel.get("path", "")
     return path.stat().st_size if path.is_file() else 0
 
 
-def _asked(url: str) -> int:
+def content_length(url: str) -> int:
+    """As the server says it; 0 when it does not, whatever the reason."""
     try:
         with urlopen(Request(url, method="HEAD"), timeout=TIMEOUT_S) as answer:
-            return int(answer.headers.get("Content-Length") or 0)
-    except (OSError, ValueError):
+            return max(0, int(answer.headers.get("Content-Length") or 0))
+    except (OSError, ValueError, HTTPException):
         return 0

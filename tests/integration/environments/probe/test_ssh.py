@@ -195,3 +195,13 @@ def test_command_line_prints_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "no such file or directory" in done.stderr
+
+
+@pytest.mark.usefixtures("server")
+def test_hosts_alone_are_compared(tmp_path: Path, venv: Venv) -> None:
+    words = [sys.executable, "-m", "treegraft", "env", "diff", "far:"]
+    for other in ("far:", str(venv.prefix)):
+        done = subprocess.run([*words, other], capture_output=True, text=True, check=True, cwd=tmp_path)
+        assert "host:\n  no difference" in done.stdout
+    done = subprocess.run([*words[:4], "check", "far:"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
