@@ -115,6 +115,25 @@ def test_a_broken_source_blocks(story: Story, tmp_path: Path) -> None:
     assert "source.broken" in {f.rule for f in blocks(plan) if f.dist == "sgl-kernel"}
 
 
+def test_a_source_that_could_not_be_read_blocks(story: Story) -> None:
+    """Files that this user may not read cannot be moved; those that RECORD lists without a hash can."""
+    environment = story.source.environment
+    assert environment is not None
+    path = next(e.path for e in environment.files if e.path.endswith("sgl_kernel/__init__.py"))
+
+    def unchecked(**facts: str) -> Inventory:
+        dists = (
+            msgspec.structs.replace(d, unchecked=(path,)) if d.name == "sgl-kernel" else d for d in environment.dists
+        )
+        files = (msgspec.structs.replace(e, **facts) if e.path == path else e for e in environment.files)
+        changed = msgspec.structs.replace(environment, dists=tuple(dists), files=tuple(files))
+        return msgspec.structs.replace(story.source, environment=changed)
+
+    assert blocks(plan_of(story, source=unchecked())) == []
+    (found,) = blocks(plan_of(story, source=unchecked(sha256="")))
+    assert (found.rule, found.dist, found.file) == ("source.broken", "sgl-kernel", path)
+
+
 def test_the_base_is_not_written_and_the_plan_is_stable(story: Story) -> None:
     before = {p: p.lstat().st_mtime_ns for p in story.base_venv.prefix.rglob("*")}
     one, two = plan_of(story), plan_of(story)
@@ -138,23 +157,26 @@ def test_bytes(story: Story, plan: Plan) -> None:
 
 
 def test_disk_that_is_too_small_blocks(story: Story) -> None:
-    host = story.shell.host
-    environment = story.shell.environment
-    assert environment is not None
-    tight = tuple(
-        msgspec.structs.replace(f, free_bytes=1000) if f.path == environment.prefix else f for f in host.filesystems
-    )
-    target = msgspec.structs.replace(story.shell, host=msgspec.structs.replace(host, filesystems=tight))
-    assert "host.disk" in {f.rule for f in blocks(plan_of(story, target=target))}
-    # The same of a target that is not there yet: its place is the host's first file system row.
-    assert host.filesystems[0].path == environment.prefix
-    empty = msgspec.structs.replace(target, environment=None)
-    assert "host.disk" in {f.rule for f in blocks(plan_of(story, target=empty))}
-    crowded = (msgspec.structs.replace(host.filesystems[0], free_inodes=10), *host.filesystems[1:])
-    target = msgspec.structs.replace(story.shell, host=msgspec.structs.replace(host, filesystems=crowded))
-    assert any("inodes free" in f.evidence for f in blocks(plan_of(story, target=target)))
-    roomy = msgspec.structs.replace(story.shell, environment=None)
-    assert "host.disk" not in {f.rule for f in plan_of(story, target=roomy).findings}
+    """Of bytes or inodes; of a target that is not there yet, the host's first file system row counts."""
+    request = PlanRequest(take=("sglang",), source="a:/venv", target="b:/new", base="b:/venv")
+    resolution = resolve(request, source=story.source, target=story.shell, base=story.base)
+    shell = story.shell
+    assert shell.environment is not None
+    assert shell.host.filesystems[0].path == shell.environment.prefix
+
+    def disk_findings(is_there: bool, **facts: int) -> list[Finding]:
+        first, *others = shell.host.filesystems
+        host = msgspec.structs.replace(shell.host, filesystems=(msgspec.structs.replace(first, **facts), *others))
+        environment = shell.environment if is_there else None
+        target = msgspec.structs.replace(shell, host=host, environment=environment)
+        plan = make_plan(request, source=story.source, target=target, base=story.base, resolution=resolution)
+        return [f for f in plan.findings if f.rule == "host.disk" and f.level == "block"]
+
+    for is_there in (True, False):
+        assert disk_findings(is_there) == []
+        assert "MiB are needed" in disk_findings(is_there, free_bytes=1000)[0].evidence
+        assert "inodes free" in disk_findings(is_there, free_inodes=10)[0].evidence
+        assert disk_findings(is_there, free_inodes=-1) == []
 
 
 def test_text(plan: Plan) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import subprocess
 import time
@@ -45,6 +46,8 @@ def run(argv: List[str], timeout_s: float = 10.0, env: Optional[Dict[str, str]] 
     except FileNotFoundError:
         return Result(None, "", "", "not found")
     except (OSError, ValueError) as error:
+        if isinstance(error, PermissionError) and "/" not in argv[0] and shutil.which(argv[0]) is None:
+            return Result(None, "", "", "not found")  # a folder of the PATH is closed to this user
         return Result(None, "", "", "cannot be started: %s" % error)
     output, error_output, ended = _collect(process, time.monotonic() + timeout_s)
     if not ended:

@@ -8,7 +8,7 @@ from packaging.version import InvalidVersion, Version
 
 from treegraft.environments.checks.imports import check_imports
 from treegraft.environments.checks.places import incomplete, without_interpreter
-from treegraft.environments.findings import Finding
+from treegraft.environments.findings import Finding, some
 from treegraft.environments.inventory import Inventory
 from treegraft.environments.loader.imports import ground_of
 from treegraft.environments.loader.world import world_of
@@ -163,8 +163,19 @@ def _source(ends: Ends, closure: Closure) -> Iterator[Finding]:
                 evidence=f"in the source: {finding.evidence} [{finding.rule}]",
                 remedy=f"mend the source first: {finding.remedy}",
             )
+    read = {e.path for e in source.environment.files if e.sha256 or e.link_target}
     for name in sorted(moved):
         dist = ends.source_dists[name]
+        unread = [path for path in dist.unchecked if path not in read]
+        if unread:
+            yield Finding(
+                rule="source.broken",
+                level="block",
+                dist=name,
+                file=unread[0],
+                evidence=f"in the source, {len(unread)} files of {name} could not be read: {some(unread)}",
+                remedy="name a user who may read them (USER@HOST:PATH)",
+            )
         if dist.missing:
             yield Finding(
                 rule="source.broken",

@@ -224,8 +224,14 @@ def test_names_with_newlines_escapes_and_odd_bytes(venv: Venv) -> None:
 
 
 @pytest.mark.usefixtures("unprivileged")
-def test_unreadable_files(venv: Venv) -> None:
+def test_unreadable_files(venv: Venv, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent runs as another user, by way of an interpreter that changes to it first."""
+    closed = venv.prefix.parent / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "python3").symlink_to("/usr/bin/python3")
+    (venv.prefix / "bin" / "python").unlink()
+    (venv.prefix / "bin" / "python").symlink_to(closed / "python3")
+    monkeypatch.setenv("PATH", f"{closed}:/usr/bin:/bin")
     (venv.site_packages / "beta.py").chmod(0)
     (venv.site_packages / "alpha").chmod(0)
     folder = venv.prefix
@@ -244,6 +250,8 @@ def test_unreadable_files(venv: Venv) -> None:
     environment = environment_of(inventory)
     assert dist(environment, "beta").unchecked == (f"{SITE}/beta.py",)
     assert dist(environment, "alpha").missing == ()
+    assert f"{closed}/python3, which this user may not reach" in said
+    assert "nvidia-smi" not in said, "a folder of the PATH that is closed is no program that fails"
 
 
 def test_special_files_are_left_out(venv: Venv) -> None:

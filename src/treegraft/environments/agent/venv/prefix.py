@@ -170,9 +170,15 @@ def _describe(
 
 def _dangling(path: str) -> str:
     try:
-        return "it is a link to %s, which does not exist" % show(os.readlink(path))
-    except OSError:
-        return "it cannot be followed"
+        target = show(os.readlink(path))
+        os.stat(path)
+    except FileNotFoundError:
+        return "it is a link to %s, which does not exist" % target
+    except PermissionError:
+        return "it is a link to %s, which this user may not reach" % target
+    except OSError as error:
+        return "it cannot be followed: %s" % error.strerror
+    return "it cannot be followed"
 
 
 def describe_interpreter(executable: str) -> Tuple[Optional[Dict[str, Any]], str]:
