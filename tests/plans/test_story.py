@@ -43,9 +43,17 @@ def names(plan: Plan, action: str) -> set[str]:
     return {d.name for d in plan.dists if d.action == action}
 
 
+@pytest.fixture(scope="module")
+def made() -> list[Plan]:
+    return []
+
+
 @pytest.fixture
-def plan(story: Story) -> Plan:
-    return plan_of(story)
+def plan(story: Story, made: list[Plan]) -> Plan:
+    """The plain one, made once: it needs the index of a test."""
+    if not made:
+        made.append(plan_of(story))
+    return made[0]
 
 
 def test_exactly_the_overlay_moves(plan: Plan) -> None:
