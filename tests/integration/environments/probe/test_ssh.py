@@ -1,6 +1,7 @@
 """Probing over a real sshd: what arrives, what is left behind, and what is said when it does not work."""
 
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,8 @@ def listing(folder: Path) -> list[tuple[str, int, int, int, int]]:
 
 
 @pytest.mark.usefixtures("server")
-def test_probe_over_ssh_equals_a_local_one(venv: Venv) -> None:
+def test_probe_over_ssh_equals_a_local_one(venv: Venv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)  # as sshd sets it
     far, near = probe(f"far:{venv.prefix}"), probe(str(venv.prefix))
     assert far.environment == near.environment
     assert far.host.system.hostname == near.host.system.hostname
@@ -200,8 +202,9 @@ def test_command_line_prints_one_line(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("server")
 def test_hosts_alone_are_compared(tmp_path: Path, venv: Venv) -> None:
     words = [sys.executable, "-m", "treegraft", "env", "diff", "far:"]
-    for other in ("far:", str(venv.prefix)):
-        done = subprocess.run([*words, other], capture_output=True, text=True, check=True, cwd=tmp_path)
-        assert "host:\n  no difference" in done.stdout
+    done = subprocess.run([*words, "far:"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "host:\n  no difference" in done.stdout
+    done = subprocess.run([*words, str(venv.prefix)], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "distributions: none" in done.stdout
     done = subprocess.run([*words[:4], "check", "far:"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
