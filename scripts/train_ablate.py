@@ -12,15 +12,12 @@ import time
 from pathlib import Path
 
 import msgspec
-import torch
 
 from treegraft import logs
-from treegraft.models import registry
-from treegraft.training.build import drafter_config
+from treegraft.training.build import drafter_config, load_target
 from treegraft.training.config import TrainConfig, read_config
 from treegraft.training.corpus.conversation import read_turns
-from treegraft.training.corpus.shards import read_manifest, read_rows
-from treegraft.training.loop import METRICS, Corpus, Trainer
+from treegraft.training.loop import METRICS, Trainer, read_corpus
 
 
 def shortened(config: TrainConfig, seconds: float) -> TrainConfig:
@@ -39,16 +36,9 @@ def main() -> None:
     logs.configure("warning")
     configs = {path: shortened(read_config(path), args.seconds) for path in args.configs}
     first = next(iter(configs.values()))
-    files = registry.resolve(first.target)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    target = registry.load_target(files, torch.bfloat16 if device.type == "cuda" else torch.float32, device)
-    tokenizer = registry.load_tokenizer(files)
+    target, tokenizer = load_target(first)
     assert tokenizer is not None
-    manifest = read_manifest(args.corpus)
-    assert manifest is not None
-    held = read_rows(args.corpus, manifest, "validation", check_hashes=False)
-    train = read_rows(args.corpus, manifest, "train", check_hashes=False)
-    corpus = Corpus(manifest, train, held, read_turns(tokenizer).end_token)
+    corpus = read_corpus(args.corpus, target, read_turns(tokenizer).end_token)
     scores: dict[Path, float] = {}
     for path, config in configs.items():
         folder = args.runs / path.stem
@@ -58,8 +48,7 @@ def main() -> None:
         trainer.train()
         trained = time.perf_counter() - started
         tau = trainer.validate()
-        trainer._replies = trainer._replies[: args.tree_replies]
-        tau |= trainer.validate(budgets=(16,), num_candidates=16)
+        tau |= trainer.validate(budgets=(16,), num_candidates=16, max_replies=args.tree_replies)
         last = json.loads([x for x in (folder / METRICS).read_text().splitlines() if '"loss"' in x][-1])
         scores[path] = tau.get("chain_head", tau["chain"])
         figures = {"tau": {k: round(v, 3) for k, v in tau.items()}, "rate": last["block_tokens_per_s"]}

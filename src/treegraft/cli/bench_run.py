@@ -18,9 +18,8 @@ from treegraft.bench.workloads import CATEGORIES, Prompt, in_units, load_prompts
 from treegraft.cli.bench import parse_counts
 from treegraft.cli.engine_options import engine_config, require_engine
 from treegraft.cli.output import note, print_json, print_text
+from treegraft.engine.config import METHODS
 from treegraft.errors import UsageError
-
-METHODS = ("ar", "auto", "dflash", "ddtree")
 
 
 @dataclass(frozen=True)

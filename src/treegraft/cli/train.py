@@ -4,16 +4,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from treegraft.cli.engine_options import add_engine_options, engine_config
 from treegraft.cli.output import add_json_option, note, print_json, print_text
 from treegraft.errors import UsageError
 
 if TYPE_CHECKING:
-    import torch
-
-    from treegraft.models.target import TargetModel
-    from treegraft.models.tokenizer import Tokenizer
-    from treegraft.training.config import TrainConfig
-    from treegraft.training.loop import Corpus, Trainer
+    from treegraft.training.loop import Trainer
 
 CONFIG_HELP = "target, data, drafter and run; see docs/training.md"
 
@@ -35,8 +31,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     _add_run_options(adapt)
     adapt.add_argument("--drafter", type=Path, required=True, metavar="DIR", help="the drafter to start from")
     evaluate = stages.add_parser("evaluate", help="tau by real decoding, on the report prompts")
-    evaluate.add_argument("--model", default="smollm2-135m", help="name, hub id, folder or GGUF file")
-    evaluate.add_argument("--drafter", default="auto", metavar="DIR", help="drafter folder (default: the model's own)")
     evaluate.add_argument("--budgets", default="8,16,32,64,128", help="tree sizes (default 8,16,32,64,128)")
     evaluate.add_argument("--temperatures", default="0,0.7,1", help="default 0,0.7,1")
     evaluate.add_argument("--max-tokens", type=int, default=192, help="of each answer (default 192)")
@@ -45,8 +39,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     evaluate.add_argument("--limit", type=int, metavar="N", help="prompts a category")
     evaluate.add_argument("--card", type=Path, metavar="DIR", help="write the figures into this drafter folder's card")
-    evaluate.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    evaluate.add_argument("--dtype", default="auto", help="auto, float32 or bfloat16")
+    add_engine_options(evaluate)
     export = stages.add_parser("export", help="write a run's drafter as a folder")
     export.add_argument("run_folder", type=Path, metavar="RUN", help="folder of `train run`")
     export.add_argument("output", type=Path, metavar="DIR", help="new folder for the drafter")
@@ -71,9 +64,9 @@ def run(args: argparse.Namespace) -> int:
         import torch  # noqa: F401
     except ImportError as error:
         raise UsageError("training needs torch; install treegraft[train]") from error
-    stages = {"data": _data, "run": _run, "adapt": _run, "evaluate": _evaluate, "export": _export}
     from treegraft.training.parallel import is_first_process, leave
 
+    stages = {"data": _data, "run": _run, "adapt": _run, "evaluate": _evaluate, "export": _export}
     try:
         document, text = stages[args.stage](args)
         if is_first_process():
@@ -83,40 +76,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _device(config: "TrainConfig") -> "tuple[torch.device, torch.dtype]":
-    import torch
-
-    from treegraft.training.parallel import own_device
-
-    name = config.device
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-    name = own_device(name)
-    default = "bfloat16" if name.startswith("cuda") else "float32"
-    dtype = default if config.dtype == "auto" else config.dtype
-    if dtype not in dtypes:
-        raise UsageError(f"dtype is {config.dtype!r}; expected auto, float32 or bfloat16")
-    return torch.device(name), dtypes[dtype]
-
-
-def _target(config: "TrainConfig") -> "tuple[TargetModel, Tokenizer | None]":
-    from treegraft.models import registry
-
-    files = registry.resolve(config.target)
-    device, dtype = _device(config)
-    return registry.load_target(files, dtype, device), registry.load_tokenizer(files)
-
-
 def _data(args: argparse.Namespace) -> tuple[Any, str]:
     from treegraft.bench.workloads import load_prompts
     from treegraft.logs import progress
+    from treegraft.training.build import load_target
     from treegraft.training.config import read_config
     from treegraft.training.corpus.make import make_corpus
     from treegraft.training.corpus.shards import CorpusManifest
 
     config = read_config(args.config)
-    target, tokenizer = _target(config)
+    target, tokenizer = load_target(config)
     if tokenizer is None:
         raise UsageError(f"{config.target} has no tokenizer; a corpus needs one with a chat template")
     held_out = [prompt.text for split in ("tune", "report") for prompt in load_prompts(split)]
@@ -147,12 +116,12 @@ def _run(args: argparse.Namespace) -> tuple[Any, str]:
     import msgspec
 
     from treegraft.errors import TrainingError
-    from treegraft.training.build import drafter_config
+    from treegraft.training.build import drafter_config, load_target
     from treegraft.training.card import write_card
     from treegraft.training.config import read_config
     from treegraft.training.corpus.conversation import read_turns
     from treegraft.training.export import DRAFTER, write_config
-    from treegraft.training.loop import METRICS, Trainer
+    from treegraft.training.loop import METRICS, Trainer, read_corpus
     from treegraft.training.parallel import join
     from treegraft.training.report import REPORT, write_report
 
@@ -160,10 +129,12 @@ def _run(args: argparse.Namespace) -> tuple[Any, str]:
     if args.stage == "adapt":
         changed = msgspec.structs.replace(config.drafter, initial=str(args.drafter))
         config = msgspec.structs.replace(config, drafter=changed)
-    target, tokenizer = _target(config)
+    target, tokenizer = load_target(config)
     if tokenizer is None:
         raise UsageError(f"{config.target} has no tokenizer; training needs one with a chat template")
-    corpus = _corpus(args.corpus, config, target.config.vocab_size, read_turns(tokenizer).end_token)
+    corpus = read_corpus(args.corpus, target, read_turns(tokenizer).end_token)
+    if corpus.manifest.target != config.target:
+        note(f"the corpus was written by {corpus.manifest.target}; the target is {config.target}")
     drafter = drafter_config(config, target, tokenizer)
     try:
         args.run_folder.mkdir(parents=True, exist_ok=True)
@@ -201,31 +172,10 @@ def _run_result(args: argparse.Namespace, trainer: "Trainer", is_done: bool, tau
     return document, f"{args.run_folder}: {state}; {steps} steps in {trainer.seconds:.0f} s; held-out tau {figures}"
 
 
-def _corpus(folder: Path, config: "TrainConfig", vocab_size: int, end_token: int) -> "Corpus":
-    from treegraft.errors import TrainingError
-    from treegraft.training.corpus.shards import read_manifest, read_rows
-    from treegraft.training.loop import Corpus
-
-    manifest = read_manifest(folder)
-    if manifest is None or not manifest.shards:
-        raise TrainingError(f"{folder} holds no corpus; make one with treegraft train data")
-    if manifest.vocab_size != vocab_size:
-        raise TrainingError(
-            f"{folder} was written by {manifest.target} with {manifest.vocab_size} tokens; {config.target} has "
-            f"{vocab_size}: make a corpus with the target itself"
-        )
-    if manifest.target != config.target:
-        note(f"the corpus was written by {manifest.target}; the target is {config.target}")
-    train = read_rows(folder, manifest, "train")
-    validation = read_rows(folder, manifest, "validation", check_hashes=False)
-    return Corpus(manifest, train, validation, end_token)
-
-
 def _evaluate(args: argparse.Namespace) -> tuple[Any, str]:
     import msgspec
 
     from treegraft.bench.workloads import load_prompts, prompt_set_hash
-    from treegraft.engine.config import EngineConfig
     from treegraft.training.card import read_card, write_card
     from treegraft.training.evaluate import EvalPrompt, evaluate
 
@@ -233,7 +183,7 @@ def _evaluate(args: argparse.Namespace) -> tuple[Any, str]:
     asked = load_prompts(args.split, limit=args.limit)
     prompts = [EvalPrompt(p.id, p.category, p.text) for p in asked]
     result = evaluate(
-        EngineConfig(args.model, args.drafter, device=args.device, dtype=args.dtype),
+        engine_config(args),
         prompts,
         _numbers(args.budgets, int, "--budgets"),
         _numbers(args.temperatures, float, "--temperatures"),

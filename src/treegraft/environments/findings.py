@@ -38,10 +38,10 @@ class CheckReport(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
     findings: tuple[Finding, ...]
 
 
-def some(names: Sequence[str]) -> str:
+def some(names: Sequence[str], most: int = MAX_NAMED) -> str:
     """The first names, and how many more."""
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def is_blocked(findings: Iterable[Finding]) -> bool:

@@ -103,7 +103,7 @@ def make_plan(
     fetched = [c for c in closure.choices.values() if c.action in ("index", "patch")]
     moved_bytes = sum(f.size for f in moved)
     to_move = moved_bytes - present + sum(_wheel_bytes(c, ends, resolution) for c in fetched)
-    room = _room(ends, closure, moved, resolution)
+    room = _room(ends, closure, moved, fetched, resolution)
     findings = in_order((*_result_findings(ends, closure), *check_limits(request, ends, closure, resolution, room)))
     system = target.host.system
     plan = Plan(
@@ -210,12 +210,11 @@ def _unpacked_bytes(choice: Choice, ends: Ends, resolution: Resolution) -> int:
     return dist.size_bytes if dist is not None else _wheel_bytes(choice, ends, resolution)
 
 
-def _room(ends: Ends, closure: Closure, moved: list[FileEntry], resolution: Resolution) -> Room:
+def _room(ends: Ends, closure: Closure, moved: list[FileEntry], fetched: list[Choice], resolution: Resolution) -> Room:
     """Of what stays of the base, what is moved and what the index brings."""
     replaced = {n for n, c in closure.choices.items() if c.action != "keep"}
     base = ends.base.environment.files if ends.base is not None and ends.base.environment is not None else ()
     made = [*moved, *(e for e in base if not e.owners or not set(e.owners) <= replaced)]
-    fetched = [c for c in closure.choices.values() if c.action in ("index", "patch")]
     dists = [d for c in fetched if (d := ends.dist_of(c)) is not None]
     return Room(
         num_bytes=sum(e.size for e in made) + sum(_unpacked_bytes(c, ends, resolution) for c in fetched),

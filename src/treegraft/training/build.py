@@ -1,4 +1,4 @@
-"""From a training configuration and a target to an untrained drafter: its config, network and optimiser."""
+"""From a training configuration to a target and its untrained drafter: config, network and optimiser."""
 
 from pathlib import Path
 
@@ -14,8 +14,25 @@ from treegraft.models.tokenizer import Tokenizer
 from treegraft.training.config import TrainConfig
 from treegraft.training.network import DrafterNetwork, DraftLayer, can_copy_target, copy_target
 from treegraft.training.optimiser import Optimiser, Rates
+from treegraft.training.parallel import own_device
 
 NUM_TAPS = 4
+
+
+def load_target(config: TrainConfig) -> tuple[TargetModel, Tokenizer | None]:
+    """The target where and as config says, and its tokenizer when it has one; on this process' GPU under torchrun.
+    Raises UsageError for another dtype, and what models.registry raises."""
+    name = config.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    name = own_device(name)
+    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    default = "bfloat16" if name.startswith("cuda") else "float32"
+    dtype = default if config.dtype == "auto" else config.dtype
+    if dtype not in dtypes:
+        raise UsageError(f"dtype is {config.dtype!r}; expected auto, float32 or bfloat16")
+    files = registry.resolve(config.target)
+    return registry.load_target(files, dtypes[dtype], torch.device(name)), registry.load_tokenizer(files)
 
 
 def drafter_config(config: TrainConfig, target: TargetModel, tokenizer: Tokenizer | None) -> DrafterConfig:

@@ -113,10 +113,9 @@ def evaluate(
     """
     measured: list[Measured] = []
     nodes: list[NodeStatistics] = []
-    for method in ("chain", *(f"tree{budget}" for budget in budgets)):
-        is_chain = method == "chain"
-        budget = None if is_chain else int(method[4:])
-        engine = Engine(replace(config, method="dflash" if is_chain else "ddtree", budget=budget))
+    for budget in (None, *budgets):
+        method = "chain" if budget is None else f"tree{budget}"
+        engine = Engine(replace(config, method="dflash" if budget is None else "ddtree", budget=budget))
         try:
             for temperature in temperatures:
                 counts = _Nodes()

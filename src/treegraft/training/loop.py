@@ -25,7 +25,7 @@ from treegraft.training.build import build_network, build_optimiser
 from treegraft.training.card import DrafterCard
 from treegraft.training.checkpoint import RunState
 from treegraft.training.config import TrainConfig
-from treegraft.training.corpus.shards import CorpusManifest, Rows
+from treegraft.training.corpus.shards import CorpusManifest, Rows, read_manifest, read_rows
 from treegraft.training.features import TapReader
 from treegraft.training.loss import (
     LossParts,
@@ -53,6 +53,21 @@ class Corpus:
     train: Rows
     validation: Rows
     end_token: int
+
+
+def read_corpus(folder: Path, target: TargetModel, end_token: int) -> Corpus:
+    """A corpus folder for a target. Raises TrainingError for a folder without one, one of another vocabulary, and what
+    read_rows raises."""
+    manifest = read_manifest(folder)
+    if manifest is None or not manifest.shards:
+        raise TrainingError(f"{folder} holds no corpus; make one with treegraft train data")
+    if manifest.vocab_size != target.config.vocab_size:
+        raise TrainingError(
+            f"{folder} was written by {manifest.target} with {manifest.vocab_size} tokens; this target has "
+            f"{target.config.vocab_size}: make a corpus with the target itself"
+        )
+    train = read_rows(folder, manifest, "train")
+    return Corpus(manifest, train, read_rows(folder, manifest, "validation", check_hashes=False), end_token)
 
 
 def run_hash(config: TrainConfig, manifest: CorpusManifest, num_processes: int = 1) -> str:
@@ -266,23 +281,27 @@ class Trainer:
         except OSError as error:
             raise TrainingError(f"{self._folder / METRICS} cannot be written: {error.strerror}") from error
 
-    def validate(self, budgets: tuple[int, ...] = (), num_candidates: int = 0) -> dict[str, float]:
-        """tau at T = 0 on held-out greedy replies, of the chain and of trees; written to the metrics too."""
-        if not self._replies:
+    def validate(
+        self, budgets: tuple[int, ...] = (), num_candidates: int = 0, max_replies: int | None = None
+    ) -> dict[str, float]:
+        """tau at T = 0 on held-out greedy replies (at most so many), of the chain and of trees; written to the metrics
+        too."""
+        replies = self._replies[:max_replies]
+        if not replies:
             log.warning("no held-out greedy reply to validate on; make a larger corpus")
             return {}
         rows = self._corpus.validation
         drafts = validate.draft_everywhere(
-            self.network, self._target, self._plain_reader, rows, self._replies, num_candidates
+            self.network, self._target, self._plain_reader, rows, replies, num_candidates
         )
-        found = {"chain": validate.chain_tau(drafts, self._replies, by_head=False)}
+        found = {"chain": validate.chain_tau(drafts, replies, by_head=False)}
         ways = [False, True] if self.network.has_head else [False]
         if self.network.has_head:
-            found["chain_head"] = validate.chain_tau(drafts, self._replies, by_head=True)
+            found["chain_head"] = validate.chain_tau(drafts, replies, by_head=True)
         for budget in budgets:
             for by_head in ways:
                 name = f"tree{budget}{'_head' if by_head else ''}"
-                found[name] = validate.tree_tau(drafts, rows, self._replies, budget, by_head)
+                found[name] = validate.tree_tau(drafts, rows, replies, budget, by_head)
         self._write({"step": self.optimiser.num_steps, "seconds": round(self.seconds, 2), "tau": found})
         return found
 

@@ -7,7 +7,7 @@ model; who would provide what is missing is for `providers`.
 from collections.abc import Iterator
 
 from treegraft.environments.checks import providers
-from treegraft.environments.findings import Finding, Level
+from treegraft.environments.findings import Finding, Level, some
 from treegraft.environments.inventory import Dist
 from treegraft.environments.loader.imports import Ground, Importer, ImportFailure
 from treegraft.environments.loader.library import Library
@@ -184,11 +184,10 @@ def _dlopen_finding(
 def _undefined(ground: Ground, problems: list[LoadProblem]) -> tuple[str, str]:
     first = problems[0]
     names = [p.name for p in problems]
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     owner = first.library.owner
     version = next((d.version for d in ground.world.dists if d.name == owner), "")
     whose = f" of {owner} {version}" if owner else ""
-    evidence = f"{first.library.file.path}{whose} needs {', '.join(names[:MAX_NAMED])}{more}; nothing it loads defines "
+    evidence = f"{first.library.file.path}{whose} needs {some(names, MAX_NAMED)}; nothing it loads defines "
     evidence += "it" if len(names) == 1 else "them"
     alike = [s for name in names[:MAX_NAMED] for s in providers.similar(first.scope, name)]
     if alike:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from treegraft.environments.index.uv import run_uv
+from treegraft.environments.index.uv import pip_compile, target_options
 
 MIN_RELEASES = 3
 MAX_RELEASES = 8
@@ -17,11 +17,10 @@ def newest_releases(name: str, besides: str, *, python: str, platform: str) -> t
     Raises HostError when uv cannot be run."""
     found: list[str] = []
     wanted = f"{name}!={besides}"
-    command = ["pip", "compile", "-", "--no-deps", "--no-build", "--no-header", "--no-annotate", "--no-strip-extras"]
-    command += ["--python-version", python, "--python-platform", platform]
+    options = ["--no-deps", "--no-annotate", *target_options(python, platform)]
     with tempfile.TemporaryDirectory(prefix="treegraft-releases-") as folder:
         while len(found) < MAX_RELEASES:
-            answer = run_uv(command, folder=Path(folder), stdin=wanted + "\n")
+            answer = pip_compile(Path(folder), [wanted], options)
             lines = [line for line in answer.output.splitlines() if "==" in line]
             if not answer.is_ok or not lines:
                 break

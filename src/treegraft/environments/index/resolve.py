@@ -3,14 +3,13 @@
 import os
 import re
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from treegraft.environments.index.sizes import wheel_sizes
 from treegraft.environments.index.stubs import is_plain, stub_name, version_of, write_stubs
-from treegraft.environments.index.uv import UvResult, platform_of, run_uv, user_find_links
+from treegraft.environments.index.uv import pip_compile, platform_of, target_options, user_find_links
 from treegraft.environments.inventory import Dist, Inventory
 from treegraft.environments.planning.request import PlanRequest, effective_base, result_python
 from treegraft.environments.planning.resolution import PatchFolder, Pin, Resolution
@@ -41,11 +40,11 @@ def resolve(
         requirements = _requirements(request, source, ours, theirs, folder / "stubs")
         (folder / "pins.txt").write_text(_preferences(ours, theirs))
         options = [*_platform(source, target, base), "--find-links", "stubs", *user_find_links(os.environ)]
-        answer = _compile(folder, requirements, [*options, "--output-file", "pins.txt"])
+        answer = pip_compile(folder, requirements, [*options, "--output-file", "pins.txt"])
         note = ""
         if not answer.is_ok and any(text in answer.error for text in UNREACHABLE):
             note = "the index cannot be reached; only what both ends have was considered"
-            answer = _compile(folder, requirements, [*options, "--no-index", "--output-file", "pins.txt"])
+            answer = pip_compile(folder, requirements, [*options, "--no-index", "--output-file", "pins.txt"])
         if not answer.is_ok:
             return Resolution(satisfiable=False, explanation=_explain(answer.error))
         pins = _parse((folder / "pins.txt").read_text())
@@ -100,17 +99,7 @@ def _preferences(ours: dict[str, Dist], theirs: dict[str, Dist]) -> str:
 
 def _platform(source: Inventory | PatchFolder, target: Inventory, base: Inventory | None) -> list[str]:
     system = target.host.system
-    return [
-        "--python-version",
-        result_python(source, target, base),
-        "--python-platform",
-        platform_of(system.machine, system.libc_version),
-    ]
-
-
-def _compile(folder: Path, requirements: Iterable[str], options: list[str]) -> UvResult:
-    command = ["pip", "compile", "-", "--no-header", "--no-build", "--no-strip-extras", *options]
-    return run_uv(command, folder=folder, stdin="\n".join(requirements) + "\n")
+    return target_options(result_python(source, target, base), platform_of(system.machine, system.libc_version))
 
 
 def _absent(folder: Path, wanted: list[str], platform: list[str]) -> set[str]:
@@ -119,14 +108,14 @@ def _absent(folder: Path, wanted: list[str], platform: list[str]) -> set[str]:
     for _ in range(MAX_ABSENT):
         if not left:
             break
-        answer = _compile(folder, left, [*platform, "--no-deps", "--no-annotate"])
+        answer = pip_compile(folder, left, [*platform, "--no-deps", "--no-annotate"])
         if answer.is_ok:
             break
         text = " ".join(answer.error.split())
         names = {canonicalize_name(a or b) for a, b in MISSING.findall(text)}
         named = {line.partition("==")[0] for line in left} & names
         if not named:  # uv says it in other words: one by one
-            alone = [line for line in left if not _compile(folder, [line], [*platform, "--no-deps"]).is_ok]
+            alone = [line for line in left if not pip_compile(folder, [line], [*platform, "--no-deps"]).is_ok]
             return absent | {line.partition("==")[0] for line in alone}
         absent |= named
         left = [line for line in left if line.partition("==")[0] not in absent]

@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 from packaging.utils import canonicalize_name
 
-from treegraft.environments.index.uv import run_uv
+from treegraft.environments.index.uv import pip_compile
 
 LOCK = "pylock.toml"
 TIMEOUT_S = 10.0
@@ -24,9 +24,8 @@ def wheel_sizes(folder: Path, wanted: Sequence[str], platform: Sequence[str]) ->
     """
     if not wanted:
         return {}
-    command = ["pip", "compile", "-", "--no-deps", "--no-build", "--format", LOCK, "--output-file", LOCK, *platform]
-    answer = run_uv(command, folder=folder, stdin="\n".join(wanted) + "\n")
-    if not answer.is_ok:
+    options = ["--no-deps", "--format", LOCK, "--output-file", LOCK, *platform]
+    if not pip_compile(folder, wanted, options).is_ok:
         return {}
     try:
         packages = tomllib.loads((folder / LOCK).read_text(encoding="utf-8")).get("packages", [])

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +63,17 @@ def run_uv(arguments: Sequence[str], *, folder: Path, stdin: str = "") -> UvResu
     except subprocess.TimeoutExpired as error:
         raise HostError(f"uv did not finish within {TIMEOUT_S} s; check that the index answers") from error
     return UvResult(done.returncode == 0, done.stdout, done.stderr)
+
+
+def target_options(python: str, platform: str) -> list[str]:
+    """uv's options for a Python version and platform other than ours."""
+    return ["--python-version", python, "--python-platform", platform]
+
+
+def pip_compile(folder: Path, requirements: Iterable[str], options: Sequence[str]) -> UvResult:
+    """Resolve requirements, without building anything, to pins on the output or where the options say."""
+    command = ["pip", "compile", "-", "--no-header", "--no-build", "--no-strip-extras", *options]
+    return run_uv(command, folder=folder, stdin="\n".join(requirements) + "\n")
 
 
 def uv_variables(variables: "os._Environ[str] | dict[str, str]") -> dict[str, str]:

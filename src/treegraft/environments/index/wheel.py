@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from treegraft import settings
-from treegraft.environments.index.uv import run_uv, uv_variables
+from treegraft.environments.index.uv import run_uv, target_options, uv_variables
 from treegraft.errors import DownloadError, RecordError
 from treegraft.records import Record, from_json, to_json
 
@@ -38,7 +38,7 @@ def fetch_wheel(name: str, version: str, *, python: str, platform: str) -> Wheel
     with tempfile.TemporaryDirectory(prefix="treegraft-wheel-") as folder:
         target = Path(folder) / "site"
         command = ["pip", "install", "--no-deps", "--no-build", "--target", str(target)]
-        command += ["--python-version", python, "--python-platform", platform, f"{name}=={version}"]
+        command += [*target_options(python, platform), f"{name}=={version}"]
         answer = run_uv(command, folder=Path(folder))
         if not answer.is_ok:
             reason = " ".join(answer.error.split())

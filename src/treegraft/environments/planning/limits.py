@@ -265,8 +265,7 @@ def _unknown(closure: Closure, resolution: Resolution) -> Iterator[Finding]:
         yield Finding(
             rule="resolve.unseen",
             level="warn",
-            evidence=f"{len(unseen)} wheels come from the index unseen: {', '.join(names[:8])}"
-            + (f" and {len(names) - 8} more" if len(names) > 8 else ""),
+            evidence=f"{len(unseen)} wheels come from the index unseen: {some(names, 8)}",
             remedy="leave room for them unpacked; run treegraft env check on the result once they are in place",
         )
 
