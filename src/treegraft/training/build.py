@@ -97,6 +97,9 @@ def build_network(config: TrainConfig, drafter: DrafterConfig, target: TargetMod
         copy_target(network, target)
     elif initial != "random":
         copy_drafter(network, Path(initial), target)
+    if config.run.head_only:
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(name.startswith("head_"))
     return network.to(target.dtype)
 
 

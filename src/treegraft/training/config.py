@@ -50,7 +50,10 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     passes: optimiser steps on one batch of rows (one pass of the target): the first at random anchors, each further one
     where the drafts of the one before it ended. decay: depth d is learnt with weight exp(-(d - 1) / decay).
-    conditional_share: of the rows below depth 1 that teach the head. optimiser: muon or adamw.
+    conditional_share: of the rows below depth 1 that teach the head. optimiser: muon or adamw. distil: which tokens are
+    learnt as the target's distribution rather than as themselves: "sampled" (drawn at T > 0), "all" or "none".
+    tree_nodes: rows below paths too improbable for a tree of so many nodes count less; 0: all alike. head_only: the
+    drafter stays as `drafter.initial` has it, the head alone is trained.
     """
 
     steps: int = 0
@@ -65,6 +68,9 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     warmup: float = 0.03
     decay: float = 7.0
     conditional_share: float = 0.5
+    distil: str = "sampled"
+    tree_nodes: int = 0
+    head_only: bool = False
     clip: float = 1.0
     checkpoint_minutes: float = 2.0
     validate_rows: int = 64
@@ -108,6 +114,9 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             ("run.conditional_share", 0 <= run.conditional_share <= 1, "in [0, 1]"),
             ("run.decay", run.decay > 0, "above 0"),
             ("run.warmup", 0 <= run.warmup < 1, "in [0, 1)"),
+            ("run.distil", run.distil in ("none", "sampled", "all"), "none, sampled or all"),
+            ("run.tree_nodes", run.tree_nodes >= 0, "at least 0"),
+            ("run.head_only", not run.head_only or drafter.head_width > 0, "false where drafter.head_width is 0"),
             ("run.validate_rows", run.validate_rows >= 0, "at least 0"),
         )
         for name, is_good, expected in checks:

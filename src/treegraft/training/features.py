@@ -1,4 +1,5 @@
-"""What the target says about training rows: the tapped residual streams. No cache, no pool: whole rows, causally.
+"""What the target says about training rows: the tapped residual streams, and its last hidden state, which is what it
+would say itself. No cache, no pool: whole rows, causally.
 
 Shape suffixes: R rows, L tokens of a row, T taps, E hidden, H query heads, K key/value heads, D head dimension.
 """
@@ -15,7 +16,7 @@ from treegraft.models.target import TargetModel
 
 
 class TapReader:
-    """Runs the target's layers up to the last tap. compile: fuse each layer's small operations (CUDA)."""
+    """Runs the target's layers. compile_layers: fuse each layer's small operations (CUDA)."""
 
     def __init__(self, target: TargetModel, taps: tuple[int, ...], row_tokens: int, compile_layers: bool) -> None:
         config = target.config
@@ -29,17 +30,27 @@ class TapReader:
         self._layer: Callable[..., Tensor] = torch.compile(_layer, dynamic=False) if compile_layers else _layer
 
     def read(self, tokens_RL: Tensor) -> Tensor:
-        """Tapped states [R, L, T*E] of token ids int64 [R, L]; without gradient."""
+        """Tapped states [R, L, T*E] of token ids int64 [R, L]; without gradient; up to the last tap."""
+        return self._run(tokens_RL, max(self._taps) + 1)[0]
+
+    def read_all(self, tokens_RL: Tensor) -> tuple[Tensor, Tensor]:
+        """(tapped states [R, L, T*E], final state [R, L, E]) of token ids int64 [R, L]; without gradient. The LM head's
+        answer to the final state at a position is the target's distribution of the token after it."""
+        tapped, hidden = self._run(tokens_RL, len(self._target.layers))
+        with torch.no_grad():
+            return tapped, rms_norm(hidden, self._target.final_norm, self._target.config.rms_norm_eps)
+
+    def _run(self, tokens_RL: Tensor, num_layers: int) -> tuple[Tensor, Tensor]:
         target, config = self._target, self._target.config
         sizes = (config.num_heads, config.num_kv_heads, config.head_dim)
         with torch.no_grad():
             hidden_RLE = target.embed(tokens_RL)
             found: dict[int, Tensor] = {}
-            for i, layer in enumerate(target.layers[: max(self._taps) + 1]):
+            for i, layer in enumerate(target.layers[:num_layers]):
                 hidden_RLE = self._layer(hidden_RLE, layer, self._angles, sizes, config.rms_norm_eps)
                 if i in self._taps:
                     found[i] = hidden_RLE
-            return torch.cat([found[i] for i in self._taps], dim=-1)
+            return torch.cat([found[i] for i in self._taps], dim=-1), hidden_RLE
 
 
 def _layer(

@@ -28,7 +28,9 @@ from treegraft.training.config import TrainConfig
 from treegraft.training.corpus.shards import CorpusManifest, Rows, read_manifest, read_rows
 from treegraft.training.features import TapReader
 from treegraft.training.loss import (
+    Learning,
     LossParts,
+    Teacher,
     block_loss,
     make_blocks,
     next_anchors,
@@ -37,6 +39,7 @@ from treegraft.training.loss import (
 )
 from treegraft.training.parallel import Group
 from treegraft.training.report import forget_after
+from treegraft.training.validate import Drafts, Reply
 
 log = get_logger(__name__)
 
@@ -111,13 +114,16 @@ class Trainer:
             )
         self._tokens = corpus.train.tokens.to(device)
         self._kinds = corpus.train.kinds.to(device)
-        self._num_learnt = num_learnt_rows(run.rows * run.anchors, drafter.block_size, run.decay)
-        self._greedy_kind = (
-            1 + list(corpus.manifest.temperatures).index(0.0) if 0.0 in corpus.manifest.temperatures else 0
-        )
-        self._replies = validate.greedy_replies(
-            corpus.validation, self._greedy_kind, corpus.end_token, run.validate_rows
-        )
+        num_learnt = num_learnt_rows(run.rows * run.anchors, drafter.block_size, run.decay)
+        share = 1.0 if run.head_only else run.conditional_share
+        self._learning = Learning(num_learnt, share, run.tree_nodes)
+        temperatures = corpus.manifest.temperatures
+        self._greedy_kind = 1 + temperatures.index(0.0) if 0.0 in temperatures else 0
+        self._replies = {
+            t: validate.whole_replies(corpus.validation, 1 + kind, corpus.end_token, run.validate_rows)
+            for kind, t in enumerate(temperatures)
+            if t in (0.0, 1.0)
+        }
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
         self.batch, self.seconds = 0, 0.0
         self._resume()
@@ -231,7 +237,7 @@ class Trainer:
         tokens, kinds = self._tokens[rows].long(), self._kinds[rows]
         key = self.batch * self._group.size + self._group.rank
         generator = torch.Generator(device).manual_seed((run.seed << 40) + key)
-        tapped = self._reader.read(tokens)
+        tapped, teacher = self._read(tokens, kinds)
         anchors = random_anchors(kinds, run.anchors, generator)
         for _ in range(run.passes):
             if self.progress() >= 1.0 and run.steps:
@@ -239,9 +245,7 @@ class Trainer:
             blocks = make_blocks(tokens, kinds, anchors, b, run.decay, generator)
             mask = (tile_mask if self._is_tiled else dense_mask)(anchors, b, tokens.shape[1])
             hidden = self.network(tapped, blocks.tokens[:, :, 0], anchors, self._target, mask)
-            parts = block_loss(
-                self.network, self._target, hidden, blocks, self._num_learnt, run.conditional_share, generator
-            )
+            parts = block_loss(self.network, self._target, hidden, blocks, teacher, self._learning, generator)
             self.network.zero_grad(set_to_none=True)
             parts.total.backward()  # type: ignore[no-untyped-call]
             self._group.average(p.grad for p in self.network.parameters() if p.grad is not None)
@@ -249,6 +253,15 @@ class Trainer:
             _add(sums, parts, norm)
             anchors = next_anchors(blocks, parts.run, kinds, generator)
         self.batch += 1
+
+    def _read(self, tokens: Tensor, kinds: Tensor) -> tuple[Tensor, Teacher | None]:
+        """What the target says about a batch's rows: (tapped states, what is to be distilled)."""
+        distil = self._config.run.distil
+        if distil == "none":
+            return self._reader.read(tokens), None
+        tapped, final = self._reader.read_all(tokens)
+        is_soft = kinds > 0 if distil == "all" else (kinds > 0) & (kinds != self._greedy_kind)
+        return tapped, Teacher(final, is_soft)
 
     def _rate_factor(self) -> float:
         """Linear warm-up, then linear to 0."""
@@ -284,26 +297,34 @@ class Trainer:
     def validate(
         self, budgets: tuple[int, ...] = (), num_candidates: int = 0, max_replies: int | None = None
     ) -> dict[str, float]:
-        """tau at T = 0 on held-out greedy replies (at most so many), of the chain and of trees; written to the metrics
-        too."""
-        replies = self._replies[:max_replies]
-        if not replies:
-            log.warning("no held-out greedy reply to validate on; make a larger corpus")
-            return {}
-        rows = self._corpus.validation
-        drafts = validate.draft_everywhere(
-            self.network, self._target, self._plain_reader, rows, replies, num_candidates
-        )
-        found = {"chain": validate.chain_tau(drafts, replies, by_head=False)}
-        ways = [False, True] if self.network.has_head else [False]
-        if self.network.has_head:
-            found["chain_head"] = validate.chain_tau(drafts, replies, by_head=True)
-        for budget in budgets:
-            for by_head in ways:
-                name = f"tree{budget}{'_head' if by_head else ''}"
-                found[name] = validate.tree_tau(drafts, rows, replies, budget, by_head)
-        self._write({"step": self.optimiser.num_steps, "seconds": round(self.seconds, 2), "tau": found})
+        """tau on held-out replies at T = 0 and T = 1 (at most so many of each), of the chain and of trees; names at
+        T = 1 end in "_t1". Written to the metrics too."""
+        found: dict[str, float] = {}
+        for temperature, all_replies in self._replies.items():
+            replies = all_replies[:max_replies]
+            if not replies:
+                log.warning("no held-out reply at T = %g to validate on; make a larger corpus", temperature)
+                continue
+            drafts = self.drafts(replies, num_candidates, temperature)
+            suffix = "_t1" if temperature else ""
+            for by_head in (False, True) if self.network.has_head else (False,):
+                way = ("_head" if by_head else "") + suffix
+                found[f"chain{way}"] = validate.chain_tau(drafts, replies, by_head)
+                for budget in budgets:
+                    rows = self._corpus.validation
+                    found[f"tree{budget}{way}"] = validate.tree_tau(drafts, rows, replies, budget, by_head)
+        if found:
+            self._write({"step": self.optimiser.num_steps, "seconds": round(self.seconds, 2), "tau": found})
         return found
+
+    def held_out(self, temperature: float) -> list[Reply]:
+        """Replies to validate on; temperature 0 or 1."""
+        return self._replies.get(temperature, [])
+
+    def drafts(self, replies: list[Reply], num_candidates: int, temperature: float) -> Drafts:
+        """What the network would draft at every place of held-out replies."""
+        reader, rows = self._plain_reader, self._corpus.validation
+        return validate.draft_everywhere(self.network, self._target, reader, rows, replies, num_candidates, temperature)
 
 
 def _add(sums: dict[str, Any], parts: LossParts, norm: Tensor) -> None:

@@ -7,9 +7,13 @@ LM-head products, and hits that are known without gaps up to c.
 A row below depth 1 teaches either the marginal (the drafter's hidden row as it is) or the conditional (the row
 corrected by the true token above it); depth 1 has the root above it, which the drafter knows.
 
+Tokens that the target drew at T > 0 may be learnt as the distribution they were drawn from (distilling): the same
+gradient on average, without the noise of the draw.
+
 Shape suffixes: R rows, L tokens, A anchors, b block rows, D = b - 1 depths, M learnt rows, E hidden.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +24,7 @@ from treegraft.models.target import TargetModel
 from treegraft.training.network import DrafterNetwork
 
 ROW_TILE = 256
+OUT_OF_REACH = 0.25  # weight of a row that a tree of `tree_nodes` would hardly get to
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,27 @@ class Blocks:
     anchors: Tensor
     cutoffs: Tensor
     tokens: Tensor
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """hidden [R, L, E]: the target's final state at each position, which says the token after it; is_soft bool [R, L]:
+    tokens that are learnt as distributions."""
+
+    hidden: Tensor
+    is_soft: Tensor
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What block_loss is asked for. num_rows: rows learnt a batch, the shallowest first when there are more.
+    conditional_share: of the rows below depth 1, for the head. tree_nodes: rows whose path above them the drafter
+    gives less than 1 / tree_nodes (no tree of so many nodes would hold their parent) count OUT_OF_REACH; 0: all
+    rows alike."""
+
+    num_rows: int
+    conditional_share: float
+    tree_nodes: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,35 +127,50 @@ def block_loss(
     target: TargetModel,
     hidden: Tensor,
     blocks: Blocks,
-    num_rows: int,
-    conditional_share: float,
+    teacher: Teacher | None,
+    learning: Learning,
     generator: torch.Generator,
 ) -> LossParts:
-    """Mean cross-entropy over the learnt rows of hidden [R, A, b, E]; at most num_rows of them, the shallowest first
-    when there are more."""
+    """Mean cross-entropy over the learnt rows of hidden [R, A, b, E]."""
     R, A, b, E = hidden.shape
     depths_D = torch.arange(1, b, device=hidden.device)
     is_learnt = (depths_D <= blocks.cutoffs[:, :, None]).flatten()
     # Learnt rows first, by depth: a fixed number of rows keeps shapes constant and waits for no device.
-    order = torch.where(is_learnt, depths_D.repeat(R * A), b + 1).argsort(stable=True)[:num_rows]
+    order = torch.where(is_learnt, depths_D.repeat(R * A), b + 1).argsort(stable=True)[: learning.num_rows]
     is_real = is_learnt[order]
     depth_M = order % (b - 1)
     hidden_ME = hidden[:, :, 1:].reshape(-1, E)[order]
     labels = blocks.tokens[:, :, 1:].flatten()[order]
     is_conditional = torch.zeros_like(is_real)
-    if network.has_head and conditional_share > 0:
+    if network.has_head and learning.conditional_share > 0:
         draw = torch.rand(len(order), generator=generator, device=hidden.device)
-        is_conditional = (depth_M > 0) & (draw < conditional_share)
+        is_conditional = (depth_M > 0) & (draw < learning.conditional_share)
         parents = target.embed(blocks.tokens[:, :, :-1].flatten()[order]).to(hidden.dtype)
         hidden_ME = torch.where(is_conditional[:, None], network.conditional(hidden_ME, parents), hidden_ME)
-    weights = is_real.float() / is_real.sum().clamp(min=1)
-    total, losses, hits = frozen_head_ce(hidden_ME, target.head.weight, labels, weights)
+    soft = _taught(teacher, blocks, order, depth_M) if teacher is not None else (None, None)
+    losses, hits = frozen_head_ce(hidden_ME, target.head.weight, labels, *soft)
+    real = is_real.float()
+    weights = real
+    if learning.tree_nodes:
+        above = torch.zeros(R * A * (b - 1), device=hidden.device)
+        above[order] = losses.detach() * real
+        above = above.view(R * A, b - 1).cumsum(-1).flatten()[order] - losses.detach()
+        weights = real * torch.where(above <= math.log(learning.tree_nodes), 1.0, OUT_OF_REACH)
+    total = (losses * weights).sum() / weights.sum().clamp(min=1)
     place = depth_M + is_conditional * (b - 1)
     sums = torch.zeros((3, 2 * (b - 1)), device=hidden.device)
-    real = is_real.float()
-    sums.index_add_(1, place, torch.stack([losses * real, hits * real, real]))
+    sums.index_add_(1, place, torch.stack([losses.detach() * real, hits * real, real]))
     all_hits = torch.zeros(R * A * (b - 1), device=hidden.device)
     all_hits[order] = hits * real
     run = all_hits.view(R, A, b - 1).cumprod(-1).sum(-1).long()
     losses_2D, hits_2D, counts_2D = sums.view(3, 2, b - 1)
     return LossParts(total, losses_2D, hits_2D, counts_2D, run)
+
+
+def _taught(teacher: Teacher, blocks: Blocks, order_M: Tensor, depth_M: Tensor) -> tuple[Tensor, Tensor]:
+    """(the target's state that says each learnt row's token [M, E], whether it is learnt as a distribution [M])."""
+    L = teacher.is_soft.shape[1]
+    block_M = torch.div(order_M, blocks.tokens.shape[2] - 1, rounding_mode="floor")
+    row_M = torch.div(block_M, blocks.anchors.shape[1], rounding_mode="floor")
+    says_M = (blocks.anchors.flatten()[block_M] + depth_M).clamp(max=L - 2)
+    return teacher.hidden[row_M, says_M], teacher.is_soft[row_M, says_M + 1]

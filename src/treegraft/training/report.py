@@ -83,7 +83,7 @@ def _charts(records: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[
             [(f"depth {d}", at_depth("hits_conditional", d)) for d in depths if d > 1],
         ),
         (
-            "tau at T = 0 on held-out replies",
+            "tau on held-out replies (t1: at T = 1)",
             [(n, [(r["step"], r["tau"][n]) for r in taus if n in r["tau"]]) for n in names],
         ),
         ("Block tokens per second", [("", over_steps("block_tokens_per_s"))]),

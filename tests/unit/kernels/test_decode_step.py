@@ -85,13 +85,14 @@ def check_triton_kernels():
     drawn = kernels.sample(logits, temperature, min_p, torch.tensor([5, 1]))
     assert (drawn[:10] == 0).all()
     assert ((torch.bincount(drawn[10:], minlength=4) / 290 - torch.tensor([0.61, 0.31, 0.08, 0])).abs() < 0.1).all()
-    logits, labels, scale = random(7, 53), torch.arange(7), torch.rand(7)
-    outputs = []
-    for function in (fused_ce._loss_and_gradient, fused_ce_triton.loss_and_gradient):
-        work, losses, hits = logits.clone(), torch.empty(7), torch.empty(7)
-        function(work, labels, scale, losses, hits)
-        outputs.append((work, losses, hits))
-    torch.testing.assert_close(outputs[0], outputs[1])
+    logits, teacher, labels = random(7, 53), random(7, 53), torch.arange(7)
+    for soft in (None, (teacher, torch.arange(7) % 2 == 0)):
+        outputs = []
+        for function in (fused_ce._loss_and_gradient, fused_ce_triton.loss_and_gradient):
+            work, losses, hits = logits.clone(), torch.empty(7), torch.empty(7)
+            function(work, labels, soft, losses, hits)
+            outputs.append((work, losses, hits))
+        torch.testing.assert_close(outputs[0], outputs[1])
 
 
 def test_triton_kernels_equal_the_plain_ones_when_interpreted():

@@ -154,3 +154,16 @@ def test_what_is_written_is_the_network_in_bf16(config, target, corpus, tmp_path
     for index, layer in enumerate(loaded.layers):
         assert torch.equal(layer.output.weight, ours[f"layers.{index}.self_attn.o_proj.weight"])
         assert torch.equal(layer.down.weight, ours[f"layers.{index}.mlp.down_proj.weight"])
+
+
+def test_a_head_learns_on_a_frozen_drafter(config, target, corpus, tmp_path):
+    first = trainer(replace(config, steps=30), target, corpus, tmp_path / "first")
+    first.train()
+    write_drafter(first.network, tmp_path / "drafter")
+    shape = msgspec.structs.replace(config.drafter, initial=str(tmp_path / "drafter"))
+    config = replace(msgspec.structs.replace(config, drafter=shape), steps=30, head_only=True)
+    run = trainer(config, target, corpus, tmp_path / "second")
+    before = {name: tensor.clone() for name, tensor in served_tensors(run.network).items()}
+    run.train()
+    changed = {name for name, tensor in served_tensors(run.network).items() if not torch.equal(tensor, before[name])}
+    assert changed == {"head.hidden.weight", "head.parent.weight", "head.output.weight"}
